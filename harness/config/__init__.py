@@ -1,0 +1,1 @@
+"""From option names and overrides to one checked, resolved, plain configuration."""

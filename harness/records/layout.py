@@ -1,0 +1,267 @@
+"""Where everything of a sweep lies on disk. No other module spells one of these names.
+
+Each file has exactly one writer:
+
+    outputs/<sweep>/
+      sweep.yaml, plan.json, plans/<n>.json         the planner
+      submissions/<id>/{intent,receipt}.json        the submitter
+      submissions/<id>/requests/cancel-<nonce>.json the cancelling command
+      shared/warm_start-<key>/                      the trainer that made it first
+      code/<hash>/                                  the planner
+      runs/<arm>/seed_<n>/{config,run}.json         the planner
+      runs/<arm>/seed_<n>/attempts/<k>/*            the runner of attempt k
+      runs/<arm>/seed_<n>/trainer/                  the trainer
+      report/*                                      the report
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+OUTPUTS_ENV = "HARNESS_OUTPUTS"
+"""Environment variable that names the folder of all sweeps; `./outputs` without it."""
+RUN_DIR_ENV = "HARNESS_RUN_DIR"
+SUBMISSION_ENV = "HARNESS_SUBMISSION"
+ATTEMPT_ENV = "HARNESS_ATTEMPT"
+MAX_STEPS_ENV = "HARNESS_MAX_STEPS"
+SHARED_DIR_ENV = "HARNESS_SHARED_DIR"
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""What a sweep, arm or profile may be called: it becomes a folder and part of a job name."""
+MAX_NAME_LENGTH = 64
+
+_SEED_PREFIX = "seed_"
+
+
+def outputs_root() -> Path:
+    """Return the folder that holds one folder per sweep (`HARNESS_OUTPUTS` or `./outputs`)."""
+    return Path(os.environ.get(OUTPUTS_ENV) or "outputs")
+
+
+def is_valid_name(name: str) -> bool:
+    """Whether `name` can be a folder on any file system and a word in a job name."""
+    return (
+        NAME_PATTERN.fullmatch(name) is not None
+        and len(name) <= MAX_NAME_LENGTH
+        and not name.endswith(".")
+    )
+
+
+@dataclass(frozen=True)
+class SweepPaths:
+    """The files of one sweep under its root folder."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def sweep_file(self) -> Path:
+        return self.root / "sweep.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def earlier_plans_dir(self) -> Path:
+        return self.root / "plans"
+
+    def earlier_plan(self, number: int) -> Path:
+        return self.earlier_plans_dir / f"{number}.json"
+
+    @property
+    def submissions_dir(self) -> Path:
+        return self.root / "submissions"
+
+    def submission(self, submission_id: str) -> SubmissionPaths:
+        return SubmissionPaths(self.submissions_dir / submission_id)
+
+    def submissions(self) -> list[SubmissionPaths]:
+        """Submissions that have an intent, oldest first (their ids sort by number)."""
+        if not self.submissions_dir.is_dir():
+            return []
+        folders = sorted(p for p in self.submissions_dir.iterdir() if p.is_dir())
+        return [s for s in map(SubmissionPaths, folders) if s.intent.is_file()]
+
+    @property
+    def shared_dir(self) -> Path:
+        return self.root / "shared"
+
+    def warm_start_dir(self, key: str) -> Path:
+        return self.shared_dir / f"warm_start-{key}"
+
+    @property
+    def code_root(self) -> Path:
+        return self.root / "code"
+
+    def code_dir(self, code_hash: str) -> Path:
+        return self.code_root / code_hash
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, arm: str, seed: int) -> RunPaths:
+        return RunPaths(self.runs_dir / arm / f"{_SEED_PREFIX}{seed}")
+
+    def runs(self) -> list[RunPaths]:
+        """Every run folder on disk that was planned, sorted by arm, then seed."""
+        found: list[RunPaths] = []
+        if not self.runs_dir.is_dir():
+            return found
+        for arm_dir in sorted(p for p in self.runs_dir.iterdir() if p.is_dir()):
+            seeds = [RunPaths(p) for p in arm_dir.iterdir() if p.name.startswith(_SEED_PREFIX)]
+            seeds = [r for r in seeds if r.record.is_file()]
+            found.extend(sorted(seeds, key=lambda r: r.seed))
+        return found
+
+    @property
+    def report_dir(self) -> Path:
+        return self.root / "report"
+
+    @property
+    def report_json(self) -> Path:
+        return self.report_dir / "report.json"
+
+    @property
+    def report_md(self) -> Path:
+        return self.report_dir / "report.md"
+
+    @property
+    def report_html(self) -> Path:
+        return self.report_dir / "report.html"
+
+    @property
+    def runs_csv(self) -> Path:
+        return self.report_dir / "runs.csv"
+
+    @property
+    def figures_dir(self) -> Path:
+        return self.report_dir / "figures"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "submit.lock"
+
+
+@dataclass(frozen=True)
+class SubmissionPaths:
+    """The files of one submission."""
+
+    root: Path
+
+    @property
+    def id(self) -> str:
+        return self.root.name
+
+    @property
+    def intent(self) -> Path:
+        return self.root / "intent.json"
+
+    @property
+    def receipt(self) -> Path:
+        return self.root / "receipt.json"
+
+    @property
+    def requests_dir(self) -> Path:
+        return self.root / "requests"
+
+    def cancel_request(self, nonce: str) -> Path:
+        return self.requests_dir / f"cancel-{nonce}.json"
+
+    def cancel_requests(self) -> list[Path]:
+        return sorted(self.requests_dir.glob("cancel-*.json"))
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run (one arm, one seed)."""
+
+    root: Path
+
+    @property
+    def arm(self) -> str:
+        return self.root.parent.name
+
+    @property
+    def seed(self) -> int:
+        return int(self.root.name.removeprefix(_SEED_PREFIX))
+
+    @property
+    def sweep(self) -> SweepPaths:
+        return SweepPaths(self.root.parent.parent.parent)
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def record(self) -> Path:
+        return self.root / "run.json"
+
+    @property
+    def attempts_dir(self) -> Path:
+        return self.root / "attempts"
+
+    def attempt(self, number: int) -> AttemptPaths:
+        return AttemptPaths(self.attempts_dir / str(number))
+
+    def attempts(self) -> list[AttemptPaths]:
+        """Attempts that were claimed, oldest first."""
+        if not self.attempts_dir.is_dir():
+            return []
+        numbers = [int(p.name) for p in self.attempts_dir.iterdir() if p.name.isdecimal()]
+        return [a for a in map(self.attempt, sorted(numbers)) if a.claim.is_file()]
+
+    @property
+    def trainer_dir(self) -> Path:
+        return self.root / "trainer"
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics of the built-in trainer; other trainers' stand where run.json says."""
+        return self.trainer_dir / "metrics.jsonl"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        return self.trainer_dir / "checkpoints"
+
+    @property
+    def tokens_dir(self) -> Path:
+        return self.trainer_dir / "tokens"
+
+    def tokens_file(self, step: int) -> Path:
+        return self.tokens_dir / f"step_{step:06d}.parquet"
+
+
+@dataclass(frozen=True)
+class AttemptPaths:
+    """The files of one attempt; all are written by its runner."""
+
+    root: Path
+
+    @property
+    def number(self) -> int:
+        return int(self.root.name)
+
+    @property
+    def claim(self) -> Path:
+        return self.root / "claim.json"
+
+    @property
+    def heartbeat(self) -> Path:
+        return self.root / "heartbeat.json"
+
+    @property
+    def exit(self) -> Path:
+        return self.root / "exit.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"

@@ -1,0 +1,1 @@
+"""Programs that train: one module each, registered in `harness.trainers.registry`."""

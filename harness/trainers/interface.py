@@ -1,0 +1,63 @@
+"""What the planner and the runner need to know of a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.records.layout import RunPaths
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a trainer leaves its files, relative to the run folder, and in which format."""
+
+    metrics: str
+    metrics_format: str
+    metrics_keys: Mapping[str, str] = field(default_factory=dict)
+    tokens: str | None = None
+    tokens_format: str | None = None
+    checkpoints: str | None = None
+    checkpoints_format: str | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a trainer, as the runner knows it."""
+
+    paths: RunPaths
+    config: Mapping[str, Any]
+    sweep: str
+    arm: str
+    seed: int
+    attempt: int
+    max_steps: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the runner executes. `env` is added to the runner's own environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A way to train.
+
+    Attributes:
+        config_type: dataclass behind the `trainer` group when `trainer.type` is `name`.
+        files: from the resolved config to where the run's files will be.
+        command: from one start to the program.
+        is_deterministic: whether equal seeds give equal numbers.
+    """
+
+    name: str
+    config_type: type[Any]
+    files: Callable[[Mapping[str, Any]], RunFiles]
+    command: Callable[[Launch], Command]
+    is_deterministic: bool
