@@ -1,0 +1,1 @@
+"""RL losses: their knobs (`config`), mask rules (`masks`), arithmetic (`policy`) and metrics."""
