@@ -7,6 +7,7 @@ ignored on reading, so that an older analysis still reads a newer sweep.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from dataclasses import dataclass, field
@@ -329,7 +330,7 @@ def _convert(kind: Any, value: Any, where: str, key: str) -> Any:
 def _convert_dataclass(kind: Any, value: Any, where: str, key: str) -> Any:
     if not isinstance(value, dict):
         raise _wrong(where, key, value)
-    hints = typing.get_type_hints(kind)
+    hints = _type_hints(kind)
     arguments: dict[str, Any] = {}
     for spec in dataclasses.fields(kind):
         dotted = f"{key}.{spec.name}" if key else spec.name
@@ -338,6 +339,11 @@ def _convert_dataclass(kind: Any, value: Any, where: str, key: str) -> Any:
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
             raise HarnessError(f"`{where}` lacks `{dotted}`")
     return kind(**arguments)
+
+
+@functools.cache
+def _type_hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _wrong(where: str, key: str, value: Any) -> HarnessError:

@@ -45,6 +45,10 @@ class Command:
     cwd: Path | None = None
 
 
+def _accept(config: Mapping[str, Any]) -> None:
+    del config
+
+
 @dataclass(frozen=True)
 class Trainer:
     """A way to train.
@@ -54,6 +58,7 @@ class Trainer:
         files: from the resolved config to where the run's files will be.
         command: from one start to the program.
         is_deterministic: whether equal seeds give equal numbers.
+        check: refuses (UsageError) what each key allows but this trainer can't do, at plan time.
     """
 
     name: str
@@ -61,3 +66,4 @@ class Trainer:
     files: Callable[[Mapping[str, Any]], RunFiles]
     command: Callable[[Launch], Command]
     is_deterministic: bool
+    check: Callable[[Mapping[str, Any]], None] = _accept

@@ -1,0 +1,129 @@
+"""harness plan: what would run, and what each arm really changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.cli.display import open_console, planning_progress
+from harness.dispatch.local import count_slots
+from harness.dispatch.progress import format_duration
+from harness.profile import DEFAULT_PROFILE, load_profile
+from harness.records.files import to_json
+from harness.records.model import PlanRecord, to_record
+from harness.sweep.estimate import estimate_duration
+from harness.sweep.finished import find_done
+from harness.sweep.prepare import Prepared, prepare
+
+
+def plan_command(
+    *,
+    sweep: str,
+    overrides: Sequence[str],
+    conf_dirs: Sequence[Path],
+    as_name: str | None,
+    as_json: bool,
+) -> int:
+    """Print the plan to stdout; nothing is written."""
+    with planning_progress() as progress:
+        prepared = prepare(
+            sweep,
+            overrides=overrides,
+            conf_dirs=conf_dirs,
+            as_name=as_name,
+            progress=progress,
+        )
+    if as_json:
+        sys.stdout.write(to_json(to_record(prepared.plan.record)))
+        return 0
+    print_plan(prepared)
+    return 0
+
+
+def print_plan(prepared: Prepared) -> None:
+    """Print a plan for people to stdout."""
+    from rich.table import Table  # noqa: PLC0415 (only where a table is shown)
+
+    plan = prepared.plan.record
+    console = open_console()
+    steps = sorted({run.max_steps for run in plan.runs})
+    console.print(f"[bold]{plan.sweep}[/bold]  {_escape(plan.question)}".rstrip())
+    console.print(
+        f"{len(plan.runs)} runs = {len(plan.arms)} arms x {len(plan.seeds)} seeds, "
+        f"{'-'.join(str(s) for s in (steps if len(steps) < 3 else [steps[0], steps[-1]]))} steps,"
+        f" trainer {plan.trainer}, paired by {plan.pairing}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("arm", no_wrap=True)
+    table.add_column(f"differs from {plan.baseline} in")
+    table.add_column("notes")
+    for arm in plan.arms:
+        is_baseline = arm.name == plan.baseline
+        shown = [d for d in arm.differs if d.baseline is not None or d.arm is not None]
+        differs = ", ".join(f"{d.key}: {_show(d.baseline)} -> {_show(d.arm)}" for d in shown)
+        notes = f"restates {', '.join(arm.restated)}" if arm.restated else ""
+        table.add_row(arm.name, "(baseline)" if is_baseline else _escape(differs), _escape(notes))
+    console.print(table)
+    for line in _notes(plan):
+        console.print(_escape(line), style="yellow")
+    console.print(_escape(_analysis_line(plan)))
+    console.print(f"code {plan.code.hash}{_commit(plan)}")
+    console.print(_time_line(prepared))
+
+
+def _time_line(prepared: Prepared) -> str:
+    plan = prepared.plan.record
+    slots = count_slots(load_profile(DEFAULT_PROFILE))
+    done = find_done(prepared.paths, plan.runs)
+    missing = len(plan.runs) - len(done)
+    where = f"{prepared.paths.root}: {len(done)} of {len(plan.runs)} runs done"
+    if missing == 0:
+        return where
+    estimate = estimate_duration(plan, prepared.paths, missing, slots)
+    if estimate is None:
+        return f"{where}; no finished run here yet to estimate the time from"
+    return (
+        f"{where}; the rest takes about {format_duration(estimate.duration_s)} on {slots} slots"
+        f" (from {estimate.num_finished_runs} finished runs)"
+    )
+
+
+def _notes(plan: PlanRecord) -> list[str]:
+    notes = []
+    if plan.overrides:
+        notes.append(f"on every arm: {' '.join(plan.overrides)}")
+    if plan.left:
+        notes.append(f"left the plan, kept on disk: {', '.join(plan.left)}")
+    if plan.earlier_analysis:
+        notes.append("warning: the analysis changed after data existed; the report will say so")
+    return notes
+
+
+def _analysis_line(plan: PlanRecord) -> str:
+    spec = plan.analysis
+    first, last = spec.baseline_steps
+    return (
+        f"judged by {', '.join(spec.primary)} over the last {spec.last_steps} common steps, "
+        f"alpha {spec.alpha:g}, margin {spec.margin:g}; exploded above {spec.explode_factor:g} x"
+        f" the median of steps {first}-{last} for {spec.explode_hold} steps; collapsed below"
+        f" {spec.collapse_fraction:g} x its own baseline over {spec.collapse_window} steps"
+    )
+
+
+def _commit(plan: PlanRecord) -> str:
+    if plan.code.commit is None:
+        return ""
+    dirty = ", uncommitted changes" if plan.code.is_dirty else ""
+    return f" (commit {plan.code.commit[:10]}{dirty})"
+
+
+def _show(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape  # noqa: PLC0415
+
+    return escape(text)

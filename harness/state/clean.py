@@ -1,0 +1,170 @@
+"""What of a sweep can be removed without losing a result."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.dispatch.lock import require_no_live_lock
+from harness.errors import HarnessError, UsageError
+from harness.records.files import read_json
+from harness.records.layout import RunPaths, SweepPaths
+from harness.records.model import Claim, PlanRecord, RunRecord, read_record
+from harness.state.status import LIVE_STATES, RunState, read_states
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+"""What atomic writes (and an interrupted clean) leave behind when they are killed."""
+_CHECKPOINT = re.compile(r"step_(\d+)(\.\w+)?")
+_MIN_TEMPORARY_AGE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something that can go: one file, or one folder with all in it.
+
+    Attributes:
+        kind: `checkpoint`, `code`, `temporary` or `run`.
+        reason: one line.
+    """
+
+    path: Path
+    kind: str
+    num_bytes: int
+    reason: str
+
+
+def clean(
+    sweep: SweepPaths, *, include_left: bool = False, dry_run: bool = False
+) -> tuple[Candidate, ...]:
+    """Remove what `clean_candidates` finds and return it.
+
+    Raises:
+        UsageError: a queue of the sweep is live, or a run is still at work.
+        HarnessError: the sweep has no readable plan, or something can't be removed.
+    """
+    candidates = clean_candidates(sweep, include_left=include_left)
+    if not dry_run:
+        for candidate in candidates:
+            _remove(candidate.path)
+    return candidates
+
+
+def clean_candidates(sweep: SweepPaths, *, include_left: bool = False) -> tuple[Candidate, ...]:
+    """Return what can go, by kind, then path.
+
+    - checkpoints of done runs, but the newest and those that `checkpoints.keep_every` asks for;
+    - code copies that neither the current plan nor any attempt used;
+    - temporary files of writers that were killed;
+    - with `include_left`, whole runs that have left the plan.
+
+    Raises:
+        UsageError: a queue of the sweep is live, or a run is still at work.
+        HarnessError: the sweep has no readable plan.
+    """
+    plan = read_record(PlanRecord, sweep.plan)
+    require_no_live_lock(sweep)
+    states = read_states(sweep)
+    for status in states:
+        if status.state in LIVE_STATES:
+            raise UsageError(
+                f"run `{status.run_id}` is {status.state}",
+                f"wait for it, or end it with `harness cancel {sweep.name}`",
+            )
+    found: list[Candidate] = []
+    for status in states:
+        paths = sweep.run(status.arm, status.seed)
+        if status.is_planned and status.state is RunState.DONE:
+            found += _old_checkpoints(paths)
+        elif not status.is_planned and include_left:
+            found.append(_candidate(paths.root, "run", "left the plan"))
+    gone = [candidate.path for candidate in found]
+    found += _unused_code(sweep, plan, gone)
+    found += _temporaries(sweep, gone)
+    return tuple(sorted(found, key=lambda c: (c.kind, str(c.path))))
+
+
+def _old_checkpoints(paths: RunPaths) -> Iterator[Candidate]:
+    record = read_record(RunRecord, paths.record)
+    if record.checkpoints is None:
+        return
+    folder = paths.root / record.checkpoints
+    if not folder.is_dir():
+        return
+    steps = {p: int(m[1]) for p in folder.iterdir() if (m := _CHECKPOINT.fullmatch(p.name))}
+    newest = max(steps.values(), default=0)
+    keep_every = _keep_every(paths)
+    for path, step in steps.items():
+        is_kept = step == newest or (keep_every is not None and step % keep_every == 0)
+        if not is_kept:
+            reason = f"the run is done; the checkpoint of step {newest} stays"
+            yield _candidate(path, "checkpoint", reason)
+
+
+def _keep_every(paths: RunPaths) -> int | None:
+    trainer = read_json(paths.config).get("trainer", {})
+    checkpoints = trainer.get("checkpoints") if isinstance(trainer, dict) else None
+    value = checkpoints.get("keep_every") if isinstance(checkpoints, dict) else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _unused_code(sweep: SweepPaths, plan: PlanRecord, gone: list[Path]) -> Iterator[Candidate]:
+    if not sweep.code_root.is_dir():
+        return
+    used = {plan.code.hash}
+    for run in sweep.runs():
+        if run.root not in gone:
+            used.update(read_record(Claim, attempt.claim).code_hash for attempt in run.attempts())
+    for path in sweep.code_root.iterdir():
+        if path.name not in used and not _TEMPORARY.fullmatch(path.name):
+            yield _candidate(path, "code", "neither the plan nor an attempt used it")
+
+
+def _temporaries(sweep: SweepPaths, gone: list[Path]) -> Iterator[Candidate]:
+    limit = time.time() - _MIN_TEMPORARY_AGE_S
+    for folder, folder_names, file_names in os.walk(sweep.root):
+        here = Path(folder)
+        for name in [*folder_names, *file_names]:
+            path = here / name
+            if _TEMPORARY.fullmatch(name) and path.lstat().st_mtime < limit:
+                yield _candidate(path, "temporary", "its writer was killed")
+        folder_names[:] = [
+            name
+            for name in folder_names
+            if not _TEMPORARY.fullmatch(name) and here / name not in gone
+        ]
+
+
+def _candidate(path: Path, kind: str, reason: str) -> Candidate:
+    return Candidate(path, kind, _size(path), reason)
+
+
+def _size(path: Path) -> int:
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(
+        (Path(folder) / name).lstat().st_size
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder so that nobody sees half of it under its own name."""
+    hidden = path
+    if not _TEMPORARY.fullmatch(path.name):
+        hidden = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        if hidden != path:
+            path.rename(hidden)
+        if hidden.is_dir() and not hidden.is_symlink():
+            shutil.rmtree(hidden)
+        else:
+            hidden.unlink()
+    except OSError as error:
+        raise HarnessError(f"`{path}` can't be removed: {error.strerror or error}") from error

@@ -1,0 +1,85 @@
+"""From what the user typed to a plan that may be carried out. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config.conf_dir import Conf, load_conf
+from harness.config.override import Override, parse_overrides
+from harness.errors import UsageError
+from harness.records.layout import SweepPaths, is_valid_name, outputs_root
+from harness.resources import CONF_DIR
+from harness.sweep.code_copy import Code, read_code
+from harness.sweep.locate import SweepSource, find_sweep_file
+from harness.sweep.plan import Plan, Progress, build_plan
+from harness.sweep.spec import SweepSpec, load_sweep
+from harness.sweep.store import check_writable, read_stored, reconcile
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan, where it goes, and the code that would run it."""
+
+    source: SweepSource
+    spec: SweepSpec
+    paths: SweepPaths
+    plan: Plan
+    code: Code
+
+
+def prepare(
+    word: str,
+    *,
+    overrides: Sequence[str] = (),
+    conf_dirs: Sequence[Path] = (),
+    as_name: str | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Return the plan for the sweep that `word` names.
+
+    A sweep given by the name of an earlier `--as` goes on with the overrides and folders it had.
+
+    Raises:
+        UsageError: any gate; nothing was written.
+    """
+    source = find_sweep_file(word)
+    name = as_name if as_name is not None else source.name
+    if as_name is not None and not is_valid_name(as_name):
+        raise UsageError(
+            f"--as {as_name!r} can't be the name of a sweep", "use letters, digits, `.`, `_`, `-`"
+        )
+    spec = load_sweep(source.path, name)
+    paths = SweepPaths(outputs_root() / name)
+    check_writable(paths.root)
+    stored = read_stored(paths).plan
+    is_renamed = as_name is not None or source.is_stored
+    if stored is not None and source.is_stored:
+        conf_dirs = conf_dirs or [Path(text) for text in stored.conf_dirs]
+        if not overrides:
+            overrides = stored.overrides
+    conf = load_conf((CONF_DIR, *conf_dirs))
+    parsed = parse_overrides(overrides, COMMAND_LINE)
+    code = read_code()
+    plan = build_plan(spec, conf, parsed, code.record, progress)
+    if parsed and not is_renamed:
+        _refuse_new_identities(plan, spec, conf, parsed, code)
+    return Prepared(source, spec, paths, reconcile(plan, paths), code)
+
+
+def _refuse_new_identities(
+    plan: Plan, spec: SweepSpec, conf: Conf, overrides: Sequence[Override], code: Code
+) -> None:
+    """Refuse overrides that make the runs other runs than those of the sweep file."""
+    plain = build_plan(spec, conf, (), code.record)
+    asked = {run.run_id: run.identity for run in plain.record.runs}
+    for run in plan.record.runs:
+        if asked[run.run_id] != run.identity:
+            shown = " ".join(o.text for o in overrides)
+            raise UsageError(
+                f"`{shown}` changes what the runs of `{spec.name}` compute",
+                f"give the changed sweep a name of its own: --as {spec.name}_2",
+            )

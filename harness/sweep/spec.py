@@ -1,0 +1,318 @@
+"""The sweep file: a question, its arms and seeds, and how it will be judged."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from harness.config.check import check_value
+from harness.config.fields import Limits
+from harness.config.groups import MAX_SEED
+from harness.config.override import Override, parse_overrides, to_override
+from harness.config.yaml_file import load_yaml
+from harness.errors import UsageError
+from harness.near import did_you_mean
+from harness.records.layout import MAX_NAME_LENGTH, is_valid_name
+from harness.records.model import AnalysisSpec
+
+PAIRINGS = ("seed", "none")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+_ANALYSIS_LIMITS = {
+    "last_steps": Limits(ge=1),
+    "baseline_steps": Limits(ge=1),
+    "explode_factor": Limits(gt=1),
+    "explode_hold": Limits(ge=1),
+    "collapse_window": Limits(ge=1),
+    "collapse_fraction": Limits(gt=0, lt=1),
+    "margin": Limits(ge=0),
+    "alpha": Limits(gt=0, lt=0.5),
+}
+
+
+@dataclass(frozen=True)
+class ArmSpec:
+    """One arm as asked for, axes expanded."""
+
+    name: str
+    overrides: tuple[Override, ...]
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """What a sweep file says, checked as far as it can be without composing anything.
+
+    Attributes:
+        pairing: `seed` when runs of one seed share their random numbers, `none` for reruns.
+        may_differ: keys (or groups of keys) in which arms may differ.
+    """
+
+    name: str
+    path: Path
+    question: str
+    baseline: str
+    seeds: tuple[int, ...]
+    common: tuple[Override, ...]
+    arms: tuple[ArmSpec, ...]
+    may_differ: tuple[str, ...]
+    pairing: str
+    analysis: AnalysisSpec
+
+
+_KEYS = (
+    "question",
+    "baseline",
+    "seeds",
+    "common",
+    "arms",
+    "grid",
+    "zip",
+    "may_differ",
+    "pairing",
+    "analysis",
+)
+
+
+def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
+    """Return the sweep in `path`, called `name` (default: the file's stem).
+
+    Raises:
+        UsageError: names the file, the key and the offending value.
+    """
+    content = load_yaml(path)
+    name = path.stem if name is None else name
+    if not is_valid_name(name):
+        raise UsageError(
+            f"`{path}`: {name!r} can't be the name of a sweep",
+            f"use letters, digits, `.`, `_`, `-`, at most {MAX_NAME_LENGTH}, no dot at the end",
+        )
+    if not isinstance(content, Mapping):
+        raise UsageError(f"`{path}` holds no keys", f"a sweep has {', '.join(_KEYS[:5])}")
+    for key in content:
+        if key not in _KEYS:
+            raise UsageError(
+                f"`{path}`: unknown key `{key}`", did_you_mean(str(key), _KEYS, what="keys")
+            )
+    arms = _load_arms(content, path)
+    return SweepSpec(
+        name=name,
+        path=path,
+        question=_text(content, "question", path, default=""),
+        baseline=_load_baseline(content, arms, path),
+        seeds=_load_seeds(content, path),
+        common=parse_overrides(_list(content, "common", path), f"`{path}`: common"),
+        arms=arms,
+        may_differ=_load_may_differ(content, path),
+        pairing=_load_pairing(content, path),
+        analysis=_load_analysis(content.get("analysis"), path),
+    )
+
+
+def _load_arms(content: Mapping[str, Any], path: Path) -> tuple[ArmSpec, ...]:
+    arms: list[ArmSpec] = []
+    plain = content.get("arms") or {}
+    if not isinstance(plain, Mapping):
+        raise UsageError(
+            f"`{path}`: `arms` is {plain!r}, want names with lists of overrides",
+            "write `arms: {ipo: [loss=ipo]}`",
+        )
+    for name, overrides in plain.items():
+        texts = [] if overrides is None else overrides
+        if not isinstance(texts, list):
+            raise UsageError(
+                f"`{path}`: arm `{name}` is {texts!r}, want a list of overrides",
+                f"write `{name}: [key=value]`",
+            )
+        arms.append(ArmSpec(str(name), parse_overrides(texts, f"`{path}`: arm `{name}`")))
+    for axis in ("grid", "zip"):
+        arms.extend(_expand_axis(axis, content.get(axis) or {}, path))
+    if not arms:
+        raise UsageError(f"`{path}` has no arms", "add `arms:`, for example `ipo: [loss=ipo]`")
+    seen: dict[str, str] = {}
+    for arm in arms:
+        if not is_valid_name(arm.name):
+            raise UsageError(
+                f"`{path}`: {arm.name!r} can't be the name of an arm",
+                f"use letters, digits, `.`, `_`, `-`, at most {MAX_NAME_LENGTH}, no dot at the end",
+            )
+        folded = arm.name.casefold()
+        if folded in seen:
+            raise UsageError(
+                f"`{path}`: the arms `{seen[folded]}` and `{arm.name}` have one name",
+                "give each arm a name that differs in more than case",
+            )
+        seen[folded] = arm.name
+    return tuple(arms)
+
+
+def _expand_axis(axis: str, content: Any, path: Path) -> list[ArmSpec]:
+    if not isinstance(content, Mapping):
+        raise UsageError(f"`{path}`: `{axis}` is {content!r}, want names with axes")
+    arms = []
+    for template, body in content.items():
+        where = f"`{path}`: {axis} `{template}`"
+        if not isinstance(body, Mapping) or not isinstance(body.get("axes"), Mapping):
+            raise UsageError(
+                f"{where} has no `axes`", "write `axes: {loss.eps: [0.1, 0.2]}` below it"
+            )
+        for key in body:
+            if key not in ("overrides", "axes"):
+                raise UsageError(
+                    f"{where}: unknown key `{key}`", did_you_mean(str(key), ("overrides", "axes"))
+                )
+        axes: dict[str, list[Any]] = {}
+        for key, values in body["axes"].items():
+            if not isinstance(values, list) or not values:
+                raise UsageError(f"{where}: axis `{key}` is {values!r}, want a list of values")
+            axes[str(key)] = values
+        base = parse_overrides(body.get("overrides") or [], where)
+        for values in _combine(axis, axes, where):
+            chosen = dict(zip(axes, values, strict=True))
+            name = _fill_name(str(template), chosen, where)
+            texts = [to_override(key, value) for key, value in chosen.items()]
+            arms.append(ArmSpec(name, base + parse_overrides(texts, where)))
+    return arms
+
+
+def _combine(axis: str, axes: Mapping[str, list[Any]], where: str) -> list[tuple[Any, ...]]:
+    if axis == "grid":
+        return list(itertools.product(*axes.values()))
+    lengths = {key: len(values) for key, values in axes.items()}
+    if len(set(lengths.values())) > 1:
+        raise UsageError(
+            f"{where}: the axes have unequal lengths {lengths}", "zip walks all axes together"
+        )
+    return list(zip(*axes.values(), strict=True))
+
+
+def _fill_name(template: str, chosen: Mapping[str, Any], where: str) -> str:
+    short = {key.split(".")[-1]: key for key in chosen}
+
+    def fill(match: re.Match[str]) -> str:
+        word = match.group(1)
+        key = word if word in chosen else short.get(word)
+        if key is None:
+            raise UsageError(
+                f"{where}: the name uses `{{{word}}}`, which is no axis",
+                did_you_mean(word, [*chosen, *short], what="axes"),
+            )
+        return str(chosen[key]).lower() if isinstance(chosen[key], bool) else str(chosen[key])
+
+    return _PLACEHOLDER.sub(fill, template)
+
+
+def _load_baseline(content: Mapping[str, Any], arms: tuple[ArmSpec, ...], path: Path) -> str:
+    names = [arm.name for arm in arms]
+    if "baseline" not in content:
+        raise UsageError(f"`{path}` has no `baseline`", f"name one of the arms: {', '.join(names)}")
+    baseline = str(content["baseline"])
+    if baseline not in names:
+        raise UsageError(
+            f"`{path}`: the baseline `{baseline}` is not an arm",
+            did_you_mean(baseline, names, what="arms"),
+        )
+    return baseline
+
+
+def _load_seeds(content: Mapping[str, Any], path: Path) -> tuple[int, ...]:
+    seeds = content.get("seeds")
+    if not isinstance(seeds, list) or not seeds:
+        raise UsageError(
+            f"`{path}`: `seeds` is {seeds!r}, want a list of whole numbers", "write `[0, 1, 2]`"
+        )
+    for seed in seeds:
+        check_value(int, seed, Limits(ge=0, le=MAX_SEED), "seeds", lambda key: f"`{path}`")
+        if seeds.count(seed) > 1:
+            raise UsageError(f"`{path}`: the seed {seed} stands twice in `seeds`", "name it once")
+    return tuple(seeds)
+
+
+def _load_may_differ(content: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    keys = _list(content, "may_differ", path, default=["loss"])
+    for key in keys:
+        if not isinstance(key, str) or not key:
+            raise UsageError(f"`{path}`: `may_differ` holds {key!r}, want keys", "write `[loss]`")
+        if key == "seed" or key.startswith("seed."):
+            raise UsageError(
+                f"`{path}`: `may_differ` holds `seed`", "seeds belong to `seeds`, not to arms"
+            )
+    return tuple(keys)
+
+
+def _load_pairing(content: Mapping[str, Any], path: Path) -> str:
+    pairing = content.get("pairing", "seed")
+    if pairing is None:
+        pairing = "none"
+    if pairing not in PAIRINGS:
+        raise UsageError(
+            f"`{path}`: `pairing` is {pairing!r}",
+            did_you_mean(str(pairing), PAIRINGS, what="choices"),
+        )
+    return str(pairing)
+
+
+def _load_analysis(content: Any, path: Path) -> AnalysisSpec:
+    if content is None:
+        return AnalysisSpec()
+    names = [f.name for f in fields(AnalysisSpec)]
+    if not isinstance(content, Mapping):
+        raise UsageError(f"`{path}`: `analysis` is {content!r}, want keys: {', '.join(names)}")
+    checked: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in names:
+            raise UsageError(
+                f"`{path}`: unknown key `analysis.{key}`", did_you_mean(str(key), names)
+            )
+        checked[key] = _check_analysis(str(key), value, path)
+    spec = AnalysisSpec(**checked)
+    first, last = spec.baseline_steps
+    if first > last:
+        raise UsageError(
+            f"`{path}`: `analysis.baseline_steps` is [{first}, {last}], which holds no step",
+            "give the first and the last step",
+        )
+    return spec
+
+
+def _check_analysis(key: str, value: Any, path: Path) -> Any:
+    kinds: dict[str, Any] = {
+        "primary": tuple[str, ...],
+        "baseline_steps": tuple[int, int],
+        "last_steps": int,
+        "explode_hold": int,
+        "collapse_window": int,
+    }
+    limits = _ANALYSIS_LIMITS.get(key, Limits())
+    checked = check_value(
+        kinds.get(key, float), value, limits, f"analysis.{key}", lambda _: f"`{path}`"
+    )
+    if key == "primary":
+        from analysis.metrics import METRICS  # noqa: PLC0415 (only where it is declared)
+
+        for name in checked:
+            if name not in METRICS:
+                raise UsageError(
+                    f"`{path}`: `analysis.primary` holds `{name}`, which is no metric",
+                    did_you_mean(name, METRICS, what="metrics"),
+                )
+    return tuple(checked) if isinstance(checked, list) else checked
+
+
+def _list(content: Mapping[str, Any], key: str, path: Path, default: Any = None) -> list[Any]:
+    value = content.get(key)
+    if value is None:
+        return default or []
+    if not isinstance(value, list):
+        raise UsageError(f"`{path}`: `{key}` is {value!r}, want a list", f"write `{key}: [a, b]`")
+    return value
+
+
+def _text(content: Mapping[str, Any], key: str, path: Path, *, default: str) -> str:
+    value = content.get(key, default)
+    if not isinstance(value, str):
+        raise UsageError(f"`{path}`: `{key}` is {value!r}, want text", "quote it")
+    return value

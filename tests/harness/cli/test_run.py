@@ -1,0 +1,295 @@
+"""`harness run` and the verbs around it, as a user meets them: whole processes, real runs.
+
+The trainer is the `command` trainer with small real programs, so that a run takes no time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+SWEEP = """
+question: does it run?
+baseline: ipo
+seeds: [0, 1]
+common:
+  - trainer=command
+  - task=external
+  - model=external
+  - max_steps=5
+  - "trainer.argv=['{{python}}', '{program}', '{{trainer_dir}}/metrics.jsonl'{more}]"
+arms:
+  ipo: [loss=ipo]
+  icepop: [loss=icepop]
+analysis: {{last_steps: 3, baseline_steps: [1, 2]}}
+"""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A working folder in which commands are typed."""
+
+    folder: Path
+
+    def write(self, text: str, name: str = "study") -> None:
+        (self.folder / "sweeps").mkdir(exist_ok=True)
+        (self.folder / "sweeps" / f"{name}.yaml").write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("HARNESS_")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=self.folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def states(self, name: str = "study") -> dict[str, str]:
+        code, out, err = self.run("status", name, "--json")
+        assert (code, err) == (0, "")
+        return {f"{s['arm']}/{s['seed']}": s["state"] for s in json.loads(out)}
+
+    def read(self, path: str) -> dict[str, Any]:
+        content = json.loads((self.folder / "outputs" / path).read_text())
+        assert isinstance(content, dict)
+        return content
+
+
+def sweep_text(program: str, *more: str) -> str:
+    words = "".join(f", '{word}'" for word in more)
+    return SWEEP.format(program=PROGRAMS / f"{program}.py", more=words)
+
+
+TRAINS = sweep_text("trains", "0")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_run_ends_in_the_report_and_running_again_runs_nothing(shell: Shell) -> None:
+    shell.write(TRAINS)
+    code, out, err = shell.run("run", "study")
+    assert code == 0
+    assert "2 of 2" in out
+    assert "report: outputs/study/report/report.html" in err
+    assert (shell.folder / "outputs/study/report/report.html").is_file()
+    assert set(shell.states().values()) == {"done"}
+    plan = (shell.folder / "outputs/study/plan.json").read_bytes()
+    code, _, err = shell.run("run", "study")
+    assert code == 0
+    assert "all done" in err
+    assert (shell.folder / "outputs/study/plan.json").read_bytes() == plan
+    assert not (shell.folder / "outputs/study/plans").exists()
+    attempts = list((shell.folder / "outputs/study/runs").glob("*/*/attempts/*"))
+    assert {path.name for path in attempts} == {"1"}
+    assert len(attempts) == 4
+
+
+def test_the_code_that_ran_is_frozen_beside_the_runs(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    code_hash = shell.read("study/plan.json")["code"]["hash"]
+    copy = shell.folder / "outputs/study/code" / code_hash
+    assert (copy / "harness" / "__init__.py").is_file()
+    assert shell.read(f"study/code/{code_hash}/code.json")["hash"] == code_hash
+    claim = shell.read("study/runs/ipo/seed_0/attempts/1/claim.json")
+    assert claim["code_hash"] == code_hash
+
+
+def test_arms_and_seeds_can_be_added_and_those_that_left_are_kept(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    changed = TRAINS.replace("seeds: [0, 1]", "seeds: [0, 2]")
+    changed = changed.replace("  icepop: [loss=icepop]", "  kpop: [loss=kpop]")
+    shell.write(changed)
+    code, _, err = shell.run("run", "study", "--no-report")
+    assert code == 0
+    assert "4 runs = 2 arms x 2 seeds, 3 missing" in err
+    assert shell.read("study/plan.json")["left"] == ["icepop/seed_0", "icepop/seed_1", "ipo/seed_1"]
+    assert shell.read("study/plans/1.json")["seeds"] == [0, 1]
+    assert shell.states() == dict.fromkeys(
+        ["ipo/0", "kpop/0", "ipo/2", "kpop/2", "icepop/0", "icepop/1", "ipo/1"], "done"
+    )
+
+
+def test_raising_max_steps_continues_done_runs_without_another_name(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    code, _, _ = shell.run("run", "study", "max_steps=8", "--no-report")
+    assert code == 0
+    run = shell.folder / "outputs/study/runs/ipo/seed_0"
+    rows = [json.loads(line) for line in (run / "trainer/metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["attempt"]) for row in rows] == [
+        *[(step, 1) for step in range(1, 6)],
+        *[(step, 2) for step in range(6, 9)],
+    ]
+    assert "max_steps" not in json.loads((run / "config.json").read_text())
+
+
+def test_overrides_that_change_the_runs_need_a_name_and_go_on_under_it(shell: Shell) -> None:
+    shell.write(TRAINS)
+    code, _, err = shell.run("run", "study", "loss.adv_tau=2", "--no-report")
+    assert code == 2
+    assert "--as study_2" in err
+    code, _, err = shell.run("run", "study", "loss.adv_tau=2", "--as", "tau", "--no-report")
+    assert (code, sorted(p.name for p in (shell.folder / "outputs").iterdir())) == (0, ["tau"])
+    assert shell.read("tau/runs/ipo/seed_0/config.json")["loss"]["adv_tau"] == 2.0
+    code, _, err = shell.run("run", "tau", "--no-report")
+    assert code == 0
+    assert "all done" in err
+
+
+def test_a_changed_arm_of_the_same_name_is_refused(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    shell.write(TRAINS.replace("[loss=icepop]", "[loss=icepop, loss.ratio_low=0.5]"))
+    code, _, err = shell.run("run", "study")
+    assert code == 2
+    assert "`loss.ratio_low`: 0.2 -> 0.5" in err
+    assert "--as NAME" in err
+
+
+def test_a_failed_run_does_not_stop_the_others_and_is_explained(shell: Shell) -> None:
+    text = sweep_text("trains", "0").replace(
+        "  icepop: [loss=icepop]",
+        f"  icepop: [loss=icepop, \"trainer.argv=['{{python}}','{PROGRAMS}/raises.py',"
+        "'{trainer_dir}/metrics.jsonl']\"]",
+    )
+    shell.write(text.replace("analysis:", "may_differ: [loss, trainer.argv]\nanalysis:"))
+    code, _, err = shell.run("run", "study")
+    assert code == 1
+    assert "error: 2 failed of 4 runs" in err
+    assert "ValueError: the batch is empty" in err
+    assert "hint: harness why study icepop/" in err
+    assert shell.states() == {
+        "ipo/0": "done",
+        "icepop/0": "failed",
+        "ipo/1": "done",
+        "icepop/1": "failed",
+    }
+    code, out, _ = shell.run("why", "study", "icepop/0")
+    assert code == 0
+    assert "exit code 3" in out
+    assert "Traceback (most recent call last)" in out
+    assert "ValueError: the batch is empty" in out
+    code, out, _ = shell.run("logs", "study", "ipo/1", "--tail", "2")
+    assert (code, out) == (0, "step 4\nstep 5\n")
+
+
+def test_interrupting_stops_everything_and_running_again_completes_it(shell: Shell) -> None:
+    gate = shell.folder / "gate"
+    shell.write(sweep_text("waits", str(gate)))
+    process = shell.start("run", "study", "--slots", "2")
+    metrics = shell.folder / "outputs/study/runs/ipo/seed_0/trainer/metrics.jsonl"
+    wait_until(lambda: metrics.is_file() and metrics.stat().st_size > 0)
+    code, _, err = shell.run("run", "study")
+    assert code == 2
+    assert "is being run by pid" in err
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "`harness run study` goes on from here" in err
+    states = shell.states()
+    assert "running" not in states.values()
+    assert states["ipo/0"] == "cancelled"
+    gate.touch()
+    code, _, _ = shell.run("run", "study", "--no-report")
+    assert code == 0
+    assert set(shell.states().values()) == {"done"}
+
+
+def test_cancel_from_another_shell_ends_one_run_and_leaves_the_others(shell: Shell) -> None:
+    gate = shell.folder / "gate"
+    shell.write(sweep_text("waits", str(gate)))
+    process = shell.start("run", "study", "--no-report", "--slots", "1")
+    metrics = shell.folder / "outputs/study/runs/ipo/seed_0/trainer/metrics.jsonl"
+    wait_until(lambda: metrics.is_file() and metrics.stat().st_size > 0)
+    code, out, _ = shell.run("cancel", "study", "ipo", "--dry-run")
+    assert (code, out.count("would cancel")) == (0, 2)
+    code, out, _ = shell.run("cancel", "study", "ipo")
+    assert (code, out.count("cancelling")) == (0, 2)
+    wait_until((shell.folder / "outputs/study/runs/ipo/seed_0/attempts/1/exit.json").is_file)
+    gate.touch()
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert shell.states() == {
+        "ipo/0": "cancelled",
+        "icepop/0": "done",
+        "ipo/1": "cancelled",
+        "icepop/1": "done",
+    }
+
+
+def test_done_runs_of_other_code_need_consent(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    for path in shell.folder.glob("outputs/study/runs/*/*/attempts/1/claim.json"):
+        claim = json.loads(path.read_text())
+        path.write_text(json.dumps({**claim, "code_hash": "0123456789abcdef"}))
+    shell.write(TRAINS.replace("[0, 1]", "[0, 1, 2]"))
+    code, _, err = shell.run("run", "study", "--no-report")
+    assert code == 2
+    assert "4 of 4 done runs were made by other code" in err
+    code, _, err = shell.run("run", "study", "--no-report", "--reuse-across-code")
+    assert code == 0
+    assert "2 missing" in err
+
+
+def test_plan_prints_json_that_equals_what_run_writes(shell: Shell) -> None:
+    shell.write(TRAINS)
+    code, planned, _ = shell.run("plan", "study", "--json")
+    assert code == 0
+    assert not (shell.folder / "outputs").exists()
+    shell.run("run", "study", "--no-report")
+    assert (shell.folder / "outputs/study/plan.json").read_text() == planned
+
+
+def test_clean_removes_an_unused_code_copy_and_nothing_else(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    (shell.folder / "outputs/study/code/feedfeedfeedfeed").mkdir()
+    code, out, _ = shell.run("clean", "study", "--dry-run")
+    assert (code, "would remove 1 things" in out) == (0, True)
+    shell.run("clean", "study")
+    assert not (shell.folder / "outputs/study/code/feedfeedfeedfeed").exists()
+    assert set(shell.states().values()) == {"done"}
+
+
+def test_a_changed_analysis_is_flagged_once_data_exist(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    shell.write(TRAINS.replace("last_steps: 3", "last_steps: 2"))
+    code, _, _ = shell.run("run", "study", "--no-report")
+    assert code == 0
+    plan = shell.read("study/plan.json")
+    assert plan["analysis"]["last_steps"] == 2
+    assert [spec["last_steps"] for spec in plan["earlier_analysis"]] == [3]
+    code, out, _ = shell.run("plan", "study")
+    assert "the analysis changed after data existed" in out

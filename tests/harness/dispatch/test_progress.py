@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from harness.dispatch.interface import RunProgress, Snapshot
+from harness.dispatch.progress import format_duration, render_ended, render_snapshot, show_progress
+from harness.records.model import PlannedRun
+from harness.state.status import RunState
+
+
+def make_progress(arm: str, seed: int, state: RunState, **values: object) -> RunProgress:
+    return RunProgress(PlannedRun(arm, seed, "id", 400), state, **values)  # type: ignore[arg-type]
+
+
+def make_snapshot(*runs: RunProgress, elapsed_s: float = 65.0) -> Snapshot:
+    return Snapshot("toy", runs, slots=2, elapsed_s=elapsed_s)
+
+
+RUNNING = make_progress(
+    "ipo", 1, RunState.RUNNING, step=100, steps_per_s=30.0, mismatch_kl=0.01234, solve_rate=0.5
+)
+QUEUED = make_progress("[icepop]", 1, RunState.QUEUED)
+
+
+def test_eta_counts_the_steps_of_waiting_runs_at_the_speed_of_now() -> None:
+    snapshot = make_snapshot(RUNNING, QUEUED)
+    assert RUNNING.eta_s == 10.0
+    assert snapshot.eta_s == pytest.approx((300 + 400) / 30.0, rel=1e-12)
+    assert make_snapshot(QUEUED).eta_s is None
+
+
+def test_live_table_shows_what_runs_and_what_failed() -> None:
+    failed = make_progress("[icepop]", 0, RunState.FAILED, step=7, error="ValueError: [bad] loss")
+    console = Console(width=140, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(render_snapshot(make_snapshot(failed, RUNNING, QUEUED)))
+    headline, _, running, last = capture.get().splitlines()
+    assert headline.split("  ") == [
+        "toy",
+        "0/3 done, 1 failed, 1 running, 1 queued",
+        "1:05, about 23 s left",
+    ]
+    # Without colours a bar is as long as what has been done: a quarter of 24.
+    bar = 6 * "━"
+    assert running.split() == [
+        "ipo",
+        "1",
+        "running",
+        bar,
+        "100/400",
+        "30.0",
+        "10",
+        "s",
+        "0.0123",
+        "0.50",
+    ]
+    assert last.split() == ["[icepop]", "0", "failed", "ValueError:", "[bad]", "loss", "7/400"]
+
+
+def test_without_a_terminal_each_ended_run_gives_one_line() -> None:
+    stream = io.StringIO()
+    done = make_progress("ipo", 1, RunState.DONE, step=400, elapsed_s=3.2, solve_rate=0.75)
+    failed = make_progress("ipo", 2, RunState.FAILED, error="exited 2")
+    with show_progress(stream) as show:
+        show(make_snapshot(RUNNING, QUEUED))
+        show(make_snapshot(done, QUEUED))
+        show(make_snapshot(done, failed))
+        show(make_snapshot(done, failed))
+    assert stream.getvalue().splitlines() == [
+        "[1/2] ipo/seed_1 done: step 400 of 400, 3 s, solve rate 0.75",
+        "[2/2] ipo/seed_2 failed: no step of 400 - exited 2",
+    ]
+
+
+def test_ended_run_with_everything() -> None:
+    progress = make_progress(
+        "ipo", 3, RunState.LOST, step=12, elapsed_s=61, mismatch_kl=1.5e-4, error="gone"
+    )
+    assert render_ended(progress, 3, 8) == (
+        "[3/8] ipo/seed_3 lost: step 12 of 400, 1:01, KL 0.00015 - gone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00"), (187, "3:07"), (7387, "2:03:07")],
+)
+def test_format_duration(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.runner.failure import explain_exit, last_error, last_traceback, read_tail, signal_name
+
+CHAINED = """\
+step 1
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in f
+    g(
+    ^^
+RuntimeError: CUDA error: out of memory
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+
+wandb: View run at https://example.org
+"""
+
+
+def test_last_error_is_the_last_exception_of_a_chain() -> None:
+    assert last_error(CHAINED) == "RuntimeError: CUDA error: out of memory"
+
+
+def test_last_traceback_begins_at_its_head_and_ends_with_its_exception() -> None:
+    assert last_traceback(CHAINED).splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "b.py", line 2, in f',
+        "    g(",
+        "    ^^",
+        "RuntimeError: CUDA error: out of memory",
+    ]
+
+
+def test_traceback_behind_a_rank_prefix_is_found() -> None:
+    text = (
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "a.py", line 3, in <module>\n'
+        "[rank1]: ValueError: no\n"
+        "[rank0] shutting down\n"
+    )
+    assert last_error(text) == "[rank1]: ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("\n  \n----\n", ""),
+        ("bad option --lr\n\n=====\n", "bad option --lr"),
+        ("no space left\nwandb: waiting\nsrun: error: task 0\n", "no space left"),
+        ("out of cards\n 50%|#####     | 5/10 [00:01<00:01]\n", "out of cards"),
+        ("  indented end  \n", "indented end"),
+    ],
+)
+def test_last_error_skips_what_says_nothing(text: str, line: str) -> None:
+    assert last_error(text) == line
+
+
+def test_overlong_line_is_cut() -> None:
+    assert len(last_error("x" * 10_000)) == 500
+
+
+def test_read_tail_keeps_what_a_terminal_would_still_show(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"10%\r20%\r30%\r\n\x1b[31mred\x1b[0m\r\n\xff end")
+    assert read_tail(path) == "30%\nred\n\ufffd end"
+
+
+def test_read_tail_begins_at_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("first line\nsecond\nthird\n")
+    assert read_tail(path, max_bytes=10) == "third\n"
+    assert read_tail(tmp_path / "missing") == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "step", "log", "expected"),
+    [
+        (0, None, 12, "fine\n", "exited 0 at step 12 of 100"),
+        (0, None, None, "fine\n", "exited 0 without a logged step, of 100"),
+        (2, None, 5, "", "exited 2 and logged nothing"),
+        (2, None, 5, "usage: x\n", "exited 2: usage: x"),
+        (1, None, 5, CHAINED, "RuntimeError: CUDA error: out of memory"),
+        (None, 9, 5, "", "killed by SIGKILL and logged nothing"),
+        (None, 11, 5, "step 5\n", "killed by SIGSEGV: step 5"),
+    ],
+)
+def test_explain_exit(
+    tmp_path: Path, code: int | None, number: int | None, step: int | None, log: str, expected: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(log)
+    assert explain_exit(code, number, step, 100, path) == expected
+
+
+def test_signal_name_of_a_number_without_name() -> None:
+    assert (signal_name(15), signal_name(99)) == ("SIGTERM", "signal 99")

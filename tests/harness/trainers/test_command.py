@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness.config.check import check_group
+from harness.errors import UsageError
+from harness.records.layout import RunPaths
+from harness.trainers.command import CommandConfig, check_command, command_files, command_line
+from harness.trainers.interface import Launch
+from harness.trainers.registry import TRAINERS, load_trainer
+
+if TYPE_CHECKING:
+    from tests.harness.conftest import DiskSweep
+
+    MakeSweep = Callable[..., DiskSweep]
+
+RUN = RunPaths(Path("/out/toy/runs/ipo/seed_3"))
+
+
+def make_config(**trainer: Any) -> dict[str, Any]:
+    data = {"argv": ["train"], **trainer}
+    return {"trainer": check_group(CommandConfig, data, "trainer", lambda key: "test"), "seed": 3}
+
+
+def make_launch(**trainer: Any) -> Launch:
+    return Launch(RUN, make_config(**trainer), "toy", "ipo", seed=3, attempt=2, max_steps=400)
+
+
+def test_every_placeholder_is_filled_in() -> None:
+    argv = ["{python}", "--config={config}", "{run_dir}", "{trainer_dir}/x", "{shared_dir}"]
+    argv += ["{sweep}-{arm}-{seed}", "{attempt}", "{max_steps}"]
+    assert command_line(make_launch(argv=argv)).argv == (
+        sys.executable,
+        "--config=/out/toy/runs/ipo/seed_3/config.json",
+        "/out/toy/runs/ipo/seed_3",
+        "/out/toy/runs/ipo/seed_3/trainer/x",
+        "/out/toy/shared",
+        "toy-ipo-3",
+        "2",
+        "400",
+    )
+
+
+def test_environment_and_folder_are_filled_in_too() -> None:
+    command = command_line(make_launch(env={"PRL_RUN_ID": "{sweep}-{arm}-{seed}"}, cwd="{run_dir}"))
+    assert dict(command.env) == {"PRL_RUN_ID": "toy-ipo-3"}
+    assert command.cwd == RUN.root
+    assert command_line(make_launch()).cwd is None
+
+
+def test_doubled_braces_are_literal() -> None:
+    argv = ["--json={{}}", "{{seed}}", "{{{seed}}}"]
+    assert command_line(make_launch(argv=argv)).argv == ("--json={}", "{seed}", "{3}")
+
+
+def test_braces_in_a_value_mean_nothing() -> None:
+    paths = RunPaths(Path("/out/{seed}/toy/runs/ipo/seed_3"))
+    config = make_config(argv=["{run_dir}"])
+    launch = Launch(paths, config, "toy", "ipo", seed=3, attempt=1, max_steps=1)
+    assert command_line(launch).argv == ("/out/{seed}/toy/runs/ipo/seed_3",)
+
+
+def test_any_string_reaches_the_program_unharmed(make_sweep: MakeSweep) -> None:
+    words = [
+        "a b",
+        "it's",
+        '"',
+        "$HOME `id` $(id)",
+        "*",
+        "",
+        "-",
+        "\\",
+        "\n",
+        "ü \U0001f600",
+        "a;b",
+    ]
+    sweep = make_sweep({"words": ("prints_arguments", "METRICS", *words)})
+    code, _, _ = sweep.start_runner("words", sweep.submit()).wait()
+    assert code == 0
+    assert json.loads(sweep.run("words").attempt(1).log.read_text()) == words
+
+
+@pytest.mark.parametrize(
+    ("trainer", "error", "hint"),
+    [
+        ({"argv": []}, "`trainer.argv` is empty", "for example"),
+        (
+            {"argv": ["{python}", "{sed}"]},
+            "`trainer.argv[1]` is '{sed}': unknown placeholder `{sed}`",
+            "did you mean `seed`?; a literal brace is doubled: `{{sed}}`",
+        ),
+        ({"argv": ["{}"]}, "unknown placeholder `{}`", "`{{}}`"),
+        ({"argv": ["a{"]}, "`trainer.argv[0]` is 'a{': single `{`", "write `{{`"),
+        ({"argv": ["a}b"]}, "single `}`", "write `}}`"),
+        ({"argv": ["a\0b"]}, "zero byte", ""),
+        ({"cwd": "{home}"}, "`trainer.cwd` is '{home}': unknown placeholder", ""),
+        ({"env": {"A": "{arms}"}}, "`trainer.env.A` is '{arms}'", "`arm`"),
+        (
+            {"env": {"WANDB_API_KEY": "x"}},
+            "`trainer.env.WANDB_API_KEY` looks like a secret",
+            "export",
+        ),
+        ({"env": {"HF_TOKEN": "x"}}, "looks like a secret", "export HF_TOKEN in the shell"),
+        ({"env": {"db_password": "x"}}, "looks like a secret", "export"),
+        ({"env": {"HARNESS_ATTEMPT": "9"}}, "the harness's own", ""),
+        ({"env": {"A=B": "9"}}, "can't be the name of a variable", ""),
+        ({"env": {"": "9"}}, "can't be the name of a variable", ""),
+        ({"metrics": "/tmp/m.jsonl"}, "`trainer.metrics` is '/tmp/m.jsonl'", "{trainer_dir}"),
+        ({"metrics": "../m.jsonl"}, "`trainer.metrics` is '../m.jsonl'", "{trainer_dir}"),
+        ({"metrics": ""}, "`trainer.metrics` is ''", "{trainer_dir}"),
+        ({"checkpoints": "a/../.."}, "`trainer.checkpoints` is 'a/../..'", "{trainer_dir}"),
+    ],
+)
+def test_config_that_cannot_work_is_refused_when_planning(
+    trainer: dict[str, Any], error: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        check_command(make_config(**trainer))
+    assert error in raised.value.message
+    assert "\n" not in raised.value.message
+    assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD", "AUTHOR"])
+def test_harmless_names_are_no_secrets(name: str) -> None:
+    assert dict(command_line(make_launch(env={name: "1"})).env) == {name: "1"}
+
+
+@pytest.mark.parametrize("trainer", [{"argv": [3]}, {"env": {"A": 1}}, {"metrics_format": "tsv"}])
+def test_wrong_types_are_refused(trainer: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="trainer."):
+        make_config(**trainer)
+
+
+def test_files_stand_below_the_trainer_folder() -> None:
+    keys = {"mismatch_kl": "kl"}
+    files = command_files(
+        make_config(
+            metrics="logs/m.csv", metrics_format="csv", metrics_keys=keys, checkpoints="ckpt"
+        )
+    )
+    assert asdict(files) == {
+        "metrics": "trainer/logs/m.csv",
+        "metrics_format": "csv",
+        "metrics_keys": keys,
+        "tokens": None,
+        "tokens_format": None,
+        "checkpoints": "trainer/ckpt",
+        "checkpoints_format": "step_folders",
+    }
+    assert command_files(make_config()).checkpoints is None
+
+
+def test_every_registered_trainer_loads_under_its_name() -> None:
+    for name in TRAINERS:
+        assert load_trainer(name).name == name
+
+
+def test_unknown_trainer_is_refused_with_the_near_miss() -> None:
+    with pytest.raises(UsageError, match="no trainer `comand`") as error:
+        load_trainer("comand")
+    assert error.value.hint == "did you mean `command`?"
