@@ -41,7 +41,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: $(INSTALLED)
+lock:
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet uv
 	printf '%s\n' $(TORCH_NEEDS) | $(BIN)/uv pip compile - pyproject.toml --group dev \
 	  --extra tensorboard --universal --python-version 3.11 --generate-hashes --no-header \

@@ -1,0 +1,128 @@
+"""The tables of how the numbers came about, made from report.json."""
+
+from __future__ import annotations
+
+from analysis.report.cells import Cell, Column, Report, Table, make_arm_cell, make_cell
+from analysis.report.numbers import (
+    NONE,
+    format_duration,
+    format_holders,
+    format_number,
+    format_time,
+)
+from analysis.report.tables import SHOWN_METRICS
+
+
+def time_table(report: Report) -> Table:
+    """When and on what each run worked."""
+    columns = (
+        Column("arm"),
+        Column("seed", True),
+        Column("start (UTC)"),
+        Column("end (UTC)"),
+        Column("wall", True),
+        Column("steps/s", True),
+        Column("attempts", True),
+        Column("host"),
+        Column("processor"),
+        Column("error"),
+    )
+    rows = tuple(
+        (
+            make_arm_cell(run["arm"]),
+            make_cell(str(run["seed"])),
+            make_cell(format_time(run["start"])),
+            make_cell(format_time(run["end"])),
+            make_cell(format_duration(run["wall_s"])),
+            make_cell(format_number(run["steps_per_s"])),
+            make_cell(str(run["num_attempts"])),
+            make_cell(", ".join(run["hosts"]) or NONE),
+            make_cell("; ".join(filter(None, run["processors"])) or NONE),
+            make_cell(run["error"] or NONE, tone="bad" if run["error"] else ""),
+        )
+        for run in report["runs"]
+    )
+    total = sum(run["wall_s"] or 0.0 for run in report["runs"])
+    note = f"All runs together: {format_duration(total)} of wall time."
+    return Table("time", "Time", columns, rows, note, is_folded=True)
+
+
+def difference_table(report: Report) -> Table:
+    """What differs between runs, undeclared differences first, then what is the same."""
+    rows: list[tuple[Cell, ...]] = []
+    for item in report["differences"]:
+        lines = [f"{text}  ({format_holders(who)})" for text, who in item["values"].items()]
+        declared = "declared" if item["is_declared"] else "NOT declared"
+        tone = "" if item["is_declared"] else "bad"
+        rows.append(
+            (
+                make_cell(item["area"]),
+                make_cell(item["key"]),
+                make_cell(*lines),
+                make_cell(declared, tone=tone),
+            )
+        )
+    for key, text in report["same"].items():
+        rows.append(
+            (make_cell("same"), make_cell(key), make_cell(text), make_cell("the same in every run"))
+        )
+    columns = (Column("area"), Column("key"), Column("values"), Column(""))
+    declared_keys = ", ".join(report["may_differ"]) or "nothing"
+    note = f"The sweep declares that arms may differ in: {declared_keys}."
+    return Table("differences", "What differs between runs", columns, tuple(rows), note)
+
+
+def metric_table(report: Report) -> Table:
+    """What each metric means and which key it was read from."""
+    primary = report["analysis"]["primary"]
+    rows = []
+    for item in report["metrics"]:
+        if not item["num_runs"] and item["name"] not in (*primary, *SHOWN_METRICS):
+            continue
+        better = {"higher": "higher", "lower": "lower", "none": NONE}[item["direction"]]
+        keys = item["keys"] or item["problems"] or ["not logged"]
+        rows.append(
+            (
+                make_cell(item["name"]),
+                make_cell(*keys, tone="" if item["keys"] else "warn"),
+                make_cell(str(item["num_runs"])),
+                make_cell(item["unit"] or NONE),
+                make_cell(better),
+                make_cell(item["definition"]),
+            )
+        )
+    columns = (
+        Column("metric"),
+        Column("key"),
+        Column("runs", True),
+        Column("unit"),
+        Column("better"),
+        Column("definition"),
+    )
+    return Table("metrics", "Metrics and keys", columns, tuple(rows), is_folded=True)
+
+
+def file_table(report: Report) -> Table:
+    """The files that the numbers come from."""
+    rows = tuple(
+        (
+            make_cell(file["path"]),
+            make_cell(file["format"]),
+            make_cell(f"{file['size_bytes']:,}"),
+            make_cell(str(file["num_rows"])),
+            make_cell(str(file["num_bad_lines"]), tone="warn" if file["num_bad_lines"] else ""),
+            make_cell(str(file["num_rows_without_step"])),
+            make_cell(file["problem"] or file["sha256"], tone="warn" if file["problem"] else ""),
+        )
+        for file in report["files"]
+    )
+    columns = (
+        Column("file"),
+        Column("format"),
+        Column("bytes", True),
+        Column("rows", True),
+        Column("bad lines", True),
+        Column("without step", True),
+        Column("sha256"),
+    )
+    return Table("files", "Files", columns, rows, is_folded=True)

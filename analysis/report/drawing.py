@@ -1,0 +1,227 @@
+"""How curves are drawn: lines, axes, PNG bytes."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogFormatterSciNotation
+from PIL import Image
+
+from analysis.curve import Curve, FloatArray, IntArray, trailing_means
+from analysis.metrics import metric_spec
+from analysis.report.style import ArmStyle
+from analysis.summary import ArmSummary
+
+SMOOTHED_STEPS = 10
+"""Window of the means that solve rates are drawn as."""
+
+_DPI = 144
+_MAX_POINTS = 2000
+
+
+PAPER = "#FFFFFF"
+INK = "#333333"
+_GRID = "#E6E6E3"
+_SHADE = "#F3F2EC"
+
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.edgecolor": _GRID,
+    "axes.facecolor": PAPER,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.6,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": _GRID,
+    "ytick.color": _GRID,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "ytick.minor.size": 0.0,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one pair of axes shows.
+
+    Attributes:
+        is_log: on a log axis; `floor` is where a 0 is drawn on it, None where there is none.
+        is_smoothed: as a trailing mean over `SMOOTHED_STEPS`.
+        middle: what the bold line is over seeds: mean, median or largest.
+    """
+
+    metric: str
+    is_log: bool = False
+    is_smoothed: bool = False
+    middle: str = "mean"
+    floor: float | None = None
+
+
+def render_png(draw: Callable[[], Canvas]) -> bytes:
+    """Return what `draw` drew as PNG. Settings of the user's matplotlib have no say in it."""
+    with mpl.rc_context(), warnings.catch_warnings():
+        # A name in a script that the font lacks becomes boxes here; the tables spell it out.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        canvas = draw()
+        FigureCanvasAgg(canvas)
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    return _with_palette(buffer)
+
+
+def _with_palette(png: io.BytesIO) -> bytes:
+    """Return the picture with 256 colours: a third of the bytes, and no difference to the eye."""
+    small = io.BytesIO()
+    with Image.open(png) as picture:
+        few = picture.convert("RGB").quantize(
+            256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+        )
+        few.save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def prepare_axes(axes: Axes, panel: Panel, windows: Sequence[tuple[int, int]]) -> None:
+    """Set scale and label of `axes`, and shade `windows` (first and last step)."""
+    spec = metric_spec(panel.metric)
+    axes.set_ylabel(f"{spec.label} ({spec.unit})" if spec.unit else spec.label)
+    axes.margins(x=0.01)
+    if panel.is_log:
+        axes.set_yscale("log")
+    for first, last in windows:
+        axes.axvspan(first, last, color=_SHADE, linewidth=0, zorder=0)
+
+
+def finish_axes(axes: Axes, panel: Panel) -> None:
+    """Set limits once the lines are there, and write 0 where it is drawn on a log axis."""
+    if panel.metric.startswith("solve_rate"):
+        axes.set_ylim(-0.03, 1.03)
+    if panel.floor is not None:
+        axes.set_ylim(bottom=panel.floor / 1.4)
+        axes.yaxis.set_major_formatter(_FormatterAbove(panel.floor))
+        axes.yaxis.set_minor_formatter(_FormatterAbove(panel.floor))
+        axes.annotate(
+            "0",
+            xy=(0.0, panel.floor),
+            xycoords=("axes fraction", "data"),
+            xytext=(-7, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            color=INK,
+        )
+
+
+class _FormatterAbove(LogFormatterSciNotation):
+    """Labels a log axis, but for what lies at or below the place of 0."""
+
+    def __init__(self, floor: float) -> None:
+        super().__init__(labelOnlyBase=False, minor_thresholds=(1.0, 0.4))
+        self._lowest = 1.5 * floor
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return "" if x < self._lowest else str(super().__call__(x, pos))
+
+
+def draw_seeds(axes: Axes, arm: ArmSummary, panel: Panel, color: str, *, is_alone: bool) -> None:
+    """Draw one line per run of `arm`; fainter where other arms share the axes."""
+    width, alpha = (0.9, 0.8) if is_alone else (0.6, 0.3)
+    for curve in _logged(arm, panel):
+        steps, values = line_of(curve, panel)
+        axes.plot(steps, values, color=color, linewidth=width, alpha=alpha)
+
+
+def draw_middle(axes: Axes, arm: ArmSummary, panel: Panel, style: ArmStyle) -> None:
+    """Draw what the seeds of `arm` have in the middle (or at most) as a bold line."""
+    curves = _logged(arm, panel)
+    if not curves:
+        return
+    steps, values = line_of(middle_of(curves, panel.middle), panel)
+    [line] = axes.plot(steps, values, color=style.color, linewidth=1.9)
+    if style.dash:
+        line.set_dashes(style.dash)
+
+
+def line_of(curve: Curve, panel: Panel) -> tuple[IntArray, FloatArray]:
+    """Return the points of `curve` as drawn: a value that is not finite breaks the line."""
+    values = curve.values.copy()
+    if panel.is_smoothed:
+        smooth = trailing_means(curve, SMOOTHED_STEPS)
+        values[np.isin(curve.steps, smooth.steps)] = smooth.values
+        if len(curve) > 3 * SMOOTHED_STEPS:  # The first means are over too few steps.
+            values[: SMOOTHED_STEPS - 1] = np.nan
+    values[~np.isfinite(values)] = np.nan
+    steps, values = thinned(curve.steps, values)
+    if panel.floor is not None:
+        values = np.where(values < panel.floor, panel.floor, values)
+    return steps, values
+
+
+def middle_of(curves: Sequence[Curve], middle: str) -> Curve:
+    """Return mean, median or largest over runs, at the steps where at least half have a value."""
+    steps = np.unique(np.concatenate([curve.steps for curve in curves]))
+    table = np.full((len(curves), len(steps)), np.nan)
+    for row, curve in zip(table, curves, strict=True):
+        row[np.searchsorted(steps, curve.steps)] = curve.values
+    table[~np.isfinite(table)] = np.nan
+    is_shared = np.isfinite(table).sum(axis=0) * 2 >= len(curves)
+    kept = table[:, is_shared]
+    over_runs = {"mean": np.nanmean, "median": np.nanmedian, "largest": np.nanmax}[middle]
+    return Curve(steps[is_shared], np.asarray(over_runs(kept, axis=0), dtype=np.float64))
+
+
+def thinned(
+    steps: IntArray, values: FloatArray, max_points: int = _MAX_POINTS
+) -> tuple[IntArray, FloatArray]:
+    """Return at most `max_points` points: the lowest and highest of each column, so no spike is
+    lost."""
+    if len(steps) <= max_points:
+        return steps, values
+    kept: list[int] = []
+    for part in np.array_split(np.arange(len(steps)), max_points // 2):
+        finite = part[np.isfinite(values[part])]
+        if len(finite):
+            lowest, highest = np.argmin(values[finite]), np.argmax(values[finite])
+            kept.extend(sorted({int(finite[lowest]), int(finite[highest])}))
+        else:
+            kept.append(int(part[0]))
+    return steps[kept], values[kept]
+
+
+def floor_of(arms: Sequence[ArmSummary], metric: str) -> float | None:
+    """Return where a log axis of `metric` should draw 0; None where no value is 0 or less."""
+    values = [
+        curve.finite().values
+        for arm in arms
+        for summary in arm.runs
+        if (curve := summary.run.curve(metric)) is not None
+    ]
+    together = np.concatenate(values) if values else np.array([])
+    positive = together[together > 0]
+    if len(positive) == len(together):
+        return None
+    return float(positive.min()) / 3 if len(positive) else 0.1
+
+
+def _logged(arm: ArmSummary, panel: Panel) -> list[Curve]:
+    curves = [summary.run.curve(panel.metric) for summary in arm.runs]
+    return [curve for curve in curves if curve is not None]

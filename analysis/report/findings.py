@@ -1,0 +1,73 @@
+"""What came out, in sentences that say no more than the comparisons do."""
+
+from __future__ import annotations
+
+from analysis.comparison import Comparison, Verdict
+from analysis.metrics import metric_spec
+from analysis.report.numbers import format_effect, format_p
+from analysis.results import Results
+from analysis.summary import ArmSummary, EventShare
+
+_EVENT_WORDS = {"collapsed": "The solve rate collapsed", "exploded": "Mismatch KL exploded"}
+
+
+def find_findings(results: Results) -> list[str]:
+    """Return one sentence per event and one per arm."""
+    if not any(arm.done for arm in results.arms):
+        return ["No run has finished: there is nothing to compare yet."]
+    sentences = [_event_sentence(name, results.arms) for name in _EVENT_WORDS]
+    baseline = results.sweep.plan.baseline
+    words = {item.words for item in results.comparisons}
+    if len(words) == 1 and len(results.comparisons) > 1:
+        return [*sentences, f"Every comparison with {baseline}: {words.pop()}."]
+    for arm in results.arms:
+        items = [i for i in results.comparisons if i.arm == arm.arm and i.scale != "share"]
+        if items and {item.words for item in items} == {items[0].words} and _is_open(items[0]):
+            sentences.append(f"{arm.arm} against {baseline}: {items[0].words}.")
+        elif items:
+            parts = "; ".join(_comparison_text(item) for item in items)
+            sentences.append(f"{arm.arm} against {baseline}: {parts}.")
+    return sentences
+
+
+def _comparison_text(item: Comparison) -> str:
+    text = f"{metric_spec(item.name).label} {item.words}"
+    if _is_open(item):
+        return text
+    text += f", {format_effect(item.scale, item.effect, item.low, item.high)}"
+    if item.verdict is Verdict.WITHIN_MARGIN:
+        return text
+    p = format_p(item.p_holm)
+    return f"{text}, p {p if p.startswith('<') else f'= {p}'} after Holm"
+
+
+def _is_open(item: Comparison) -> bool:
+    return item.verdict in (Verdict.NOT_DECIDABLE, Verdict.INCOMPLETE)
+
+
+def _event_sentence(name: str, arms: tuple[ArmSummary, ...]) -> str:
+    shares = {arm.arm: _share(arm, name) for arm in arms if arm.done}
+    decided = {arm: event for arm, event in shares.items() if event.share is not None}
+    if not decided:
+        return f"{_EVENT_WORDS[name]}: not decidable in any finished run."
+    happened = {arm: event for arm, event in decided.items() if event.steps}
+    never = [arm for arm in decided if arm not in happened]
+    undecidable = [arm for arm in shares if arm not in decided]
+    if not happened:
+        text = f"{_EVENT_WORDS[name]} in no finished run of any arm"
+    else:
+        parts = [
+            f"{arm} {len(event.steps)} of {event.share.n if event.share else 0} (from step "
+            f"{event.steps[0]})"
+            for arm, event in happened.items()
+        ]
+        text = f"{_EVENT_WORDS[name]} in {', '.join(parts)}"
+        if never:
+            text += f"; in no finished run of {', '.join(never)}"
+    if undecidable:
+        text += f"; not decidable for {', '.join(undecidable)}"
+    return f"{text}."
+
+
+def _share(arm: ArmSummary, name: str) -> EventShare:
+    return arm.collapsed if name == "collapsed" else arm.exploded

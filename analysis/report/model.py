@@ -1,0 +1,188 @@
+"""report.json: everything that the renderings show, as plain JSON.
+
+Made from records alone: the same records give the same report, byte for byte. No number in it is
+NaN or infinite; what there is no number for is null, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from typing import Any
+
+from analysis.events import Event
+from analysis.metrics import METRICS, MetricSpec, metric_spec
+from analysis.report.findings import find_findings
+from analysis.report.notices import find_notices
+from analysis.results import Results
+from analysis.runs import Run, Sweep
+from analysis.summary import ArmSummary, EventShare, FinalWindow, RunSummary
+from harness.records.files import to_json
+from harness.records.model import to_record
+
+SCHEMA_VERSION = 1
+
+
+def build_report(results: Results) -> dict[str, Any]:
+    """Return the content of report.json, in plain JSON types."""
+    sweep, plan = results.sweep, results.sweep.plan
+    report: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "sweep": plan.sweep,
+        "question": plan.question,
+        "baseline": plan.baseline,
+        "pairing": plan.pairing,
+        "trainer": plan.trainer,
+        "common": list(plan.common),
+        "overrides": list(plan.overrides),
+        "may_differ": list(plan.may_differ),
+        "seeds": list(plan.seeds),
+        "left": list(plan.left),
+        "analysis": to_record(plan.analysis),
+        "earlier_analysis": [to_record(spec) for spec in plan.earlier_analysis],
+        "newest_record": _newest_record(sweep),
+        "window": _window(results.window),
+        "metrics": [_metric(metric_spec(name), sweep.runs) for name in _metric_names(sweep)],
+        "arms": [_arm(arm, results) for arm in results.arms],
+        "runs": [_run(summary) for summary in results.runs],
+        "comparisons": [dataclasses.asdict(item) for item in results.comparisons],
+        "differences": [
+            {
+                "area": item.area,
+                "key": item.key,
+                "is_declared": item.is_declared,
+                "values": {text: list(holders) for text, holders in item.values.items()},
+            }
+            for item in results.circumstances.differences
+        ],
+        "same": dict(results.circumstances.same),
+        "code": to_record(plan.code),
+        "files": [_file(run) for run in sweep.runs if run.file is not None],
+    }
+    report["notices"] = [dataclasses.asdict(notice) for notice in find_notices(results)]
+    report["findings"] = find_findings(results)
+    plain: dict[str, Any] = json.loads(to_json(report))
+    return plain
+
+
+def _metric_names(sweep: Sweep) -> list[str]:
+    logged = {name for run in sweep.runs for name in run.curves}
+    primary = [name for name in sweep.plan.analysis.primary if name not in METRICS]
+    return [*METRICS, *primary, *sorted(logged - METRICS.keys() - set(primary))]
+
+
+def _metric(spec: MetricSpec, runs: tuple[Run, ...]) -> dict[str, Any]:
+    keys = sorted({run.keys.keys[spec.name] for run in runs if spec.name in run.keys.keys})
+    problems = {run.keys.problems[spec.name] for run in runs if spec.name in run.keys.problems}
+    return {
+        "name": spec.name,
+        "label": spec.label,
+        "unit": spec.unit,
+        "direction": spec.direction,
+        "scale": spec.scale,
+        "definition": spec.definition,
+        "keys": keys,
+        "problems": sorted(problems),
+        "num_runs": sum(run.curve(spec.name) is not None for run in runs),
+    }
+
+
+def _arm(arm: ArmSummary, results: Results) -> dict[str, Any]:
+    plan = results.sweep.plan
+    planned = plan.arm(arm.arm)
+    states: dict[str, int] = {}
+    for summary in arm.runs:
+        states[summary.run.state] = states.get(summary.run.state, 0) + 1
+    peaks = [summary.peak_kl for summary in arm.done if summary.peak_kl is not None]
+    logged = {name for summary in arm.runs for name in summary.run.curves}
+    return {
+        "name": arm.arm,
+        "is_baseline": arm.arm == plan.baseline,
+        "loss": planned.loss,
+        "overrides": list(planned.overrides),
+        "restated": list(planned.restated),
+        "changes": [to_record(item) for item in planned.differs],
+        "num_planned": len(arm.runs),
+        "num_done": len(arm.done),
+        "states": states,
+        "logged": sorted(logged),
+        "metrics": {name: dataclasses.asdict(mean) for name, mean in arm.means.items()},
+        "median_peak_kl": statistics.median(peaks) if peaks else None,
+        "exploded": _share(arm.exploded),
+        "collapsed": _share(arm.collapsed),
+    }
+
+
+def _share(event: EventShare) -> dict[str, Any]:
+    return dataclasses.asdict(event)
+
+
+def _run(summary: RunSummary) -> dict[str, Any]:
+    run = summary.run
+    newest = run.attempts[-1] if run.attempts else None
+    return {
+        "arm": run.arm,
+        "seed": run.seed,
+        "identity": run.planned.identity,
+        "state": run.state,
+        "last_step": run.last_step,
+        "max_steps": run.planned.max_steps,
+        "error": newest.exit.error if newest is not None and newest.exit is not None else "",
+        "num_attempts": len(run.attempts),
+        "num_superseded_steps": run.num_superseded,
+        "metrics": {name: dataclasses.asdict(mean) for name, mean in summary.means.items()},
+        "exploded": _event(summary.exploded),
+        "collapsed": _event(summary.collapsed),
+        "peak_kl": summary.peak_kl,
+        "peak_kl_step": summary.peak_kl_step,
+        "start": run.time.start,
+        "end": run.time.end,
+        "wall_s": run.time.wall_s,
+        "steps_per_s": run.time.steps_per_s,
+        "hosts": sorted({attempt.claim.host for attempt in run.attempts}),
+        "processors": sorted({_processor(attempt.claim.machine) for attempt in run.attempts}),
+    }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return dataclasses.asdict(event)
+
+
+def _processor(machine: dict[str, Any]) -> str:
+    """Return the CPU model, with the GPUs where a run had some."""
+    cpu = machine.get("cpu_model")
+    gpus = machine.get("gpus")
+    names = [cpu] if isinstance(cpu, str) and cpu else []
+    if isinstance(gpus, list):
+        names += [str(gpu) for gpu in gpus]
+    return " + ".join(names)
+
+
+def _window(window: FinalWindow | None) -> dict[str, Any] | None:
+    if window is None:
+        return None
+    return {
+        "first": window.first,
+        "last": window.last,
+        "num_steps": len(window.steps),
+        "common_first": window.common_first,
+        "common_last": window.common_last,
+        "num_common": window.num_common,
+    }
+
+
+def _file(run: Run) -> dict[str, Any]:
+    assert run.file is not None
+    assert run.record is not None
+    entry = dataclasses.asdict(run.file)
+    # Relative to the sweep, so that a report doesn't depend on where the sweep lies.
+    entry["path"] = f"runs/{run.run_id}/{run.record.metrics}"
+    entry["bad_lines"] = list(run.file.bad_lines)
+    return entry
+
+
+def _newest_record(sweep: Sweep) -> float | None:
+    times = [attempt.claim.time for run in sweep.runs for attempt in run.attempts]
+    times += [run.time.end for run in sweep.runs if run.time.end is not None]
+    return max(times, default=None)

@@ -1,0 +1,184 @@
+"""What a reader must know before believing the numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from analysis.metrics import METRICS, nearest_keys
+from analysis.report.numbers import format_holders, format_runs
+from analysis.results import Results
+from analysis.runs import Notice, RunState
+
+
+def find_notices(results: Results) -> list[Notice]:
+    """Return every warning of the report, the gravest first."""
+    return [
+        *_confounders(results),
+        *_changed_rules(results),
+        *_missing_runs(results),
+        *_too_few(results),
+        *_metric_notices(results),
+        *_event_notices(results),
+        *_window_notices(results),
+        *results.sweep.notices,
+        *_left(results),
+    ]
+
+
+def _confounders(results: Results) -> list[Notice]:
+    found = []
+    for item in results.circumstances.differences:
+        if not item.is_declared:
+            values = "; ".join(
+                f"{_shortened(text)} ({format_holders(holders)})"
+                for text, holders in item.values.items()
+            )
+            message = f"{item.area} `{item.key}` differs between runs: {values}"
+            found.append(Notice("undeclared_difference", message))
+    return found
+
+
+def _changed_rules(results: Results) -> list[Notice]:
+    plan = results.sweep.plan
+    now = dataclasses.asdict(plan.analysis)
+    changed = sorted(
+        {
+            key
+            for earlier in plan.earlier_analysis
+            for key, value in dataclasses.asdict(earlier).items()
+            if value != now[key]
+        }
+    )
+    if not plan.earlier_analysis:
+        return []
+    keys = ", ".join(f"`{key}`" for key in changed) or "and changed back"
+    message = f"the analysis was changed after data existed: {keys}"
+    return [Notice("analysis_changed", f"{message}; these verdicts are exploratory")]
+
+
+def _missing_runs(results: Results) -> list[Notice]:
+    words = {
+        RunState.PLANNED: "not started",
+        RunState.UNFINISHED: "unfinished (running, or cut off)",
+        RunState.FAILED: "failed",
+        RunState.CANCELLED: "cancelled",
+        RunState.STOPPED: "stopped early",
+        RunState.SHORT: "ended before their last planned step",
+    }
+    found = []
+    for state, text in words.items():
+        runs = [(run.arm, run.seed) for run in results.sweep.runs if run.state is state]
+        if runs:
+            message = f"{text}, so kept out of means and verdicts: {format_runs(runs)}"
+            found.append(Notice(f"runs_{state}", f"{message}{_errors(results, state)}"))
+    return [*found, *_missing_files(results)]
+
+
+def _errors(results: Results, state: RunState) -> str:
+    """Return the different last errors of the runs in `state`, the first two of them."""
+    exits = [
+        run.attempts[-1].exit for run in results.sweep.runs if run.state is state and run.attempts
+    ]
+    errors = sorted({found.error for found in exits if found is not None and found.error})
+    more = f" (and {len(errors) - 2} other errors)" if len(errors) > 2 else ""
+    return f"; last error: {' / '.join(errors[:2])}{more}" if errors else ""
+
+
+def _missing_files(results: Results) -> list[Notice]:
+    reasons: dict[str, list[tuple[str, int]]] = {}
+    for run in results.sweep.runs:
+        if run.file is not None and run.file.problem and run.attempts:
+            reasons.setdefault(run.file.problem, []).append((run.arm, run.seed))
+    return [
+        Notice("no_metrics", f"metrics file {reason}: {format_runs(runs)}")
+        for reason, runs in reasons.items()
+    ]
+
+
+def _too_few(results: Results) -> list[Notice]:
+    planned = {len(arm.runs) for arm in results.arms}
+    if planned == {1}:
+        message = "one seed per arm: facts about single runs, and no verdict between arms"
+        return [Notice("one_seed", message)]
+    return []
+
+
+def _metric_notices(results: Results) -> list[Notice]:
+    runs = [run for run in results.sweep.runs if run.file is not None and run.available_keys]
+    found = []
+    for name in results.sweep.plan.analysis.primary:
+        without = [(run.arm, run.seed) for run in runs if run.curve(name) is None]
+        if without and len(without) == len(runs):
+            available = {key for run in runs for key in run.available_keys}
+            message = f"primary metric `{name}` is not logged{nearest_keys(name, available)}"
+            found.append(Notice("not_logged", message))
+        elif without:
+            message = f"primary metric `{name}` is not logged in {format_runs(without)}"
+            found.append(Notice("not_logged", message))
+    for name in METRICS:
+        keys = sorted({run.keys.keys[name] for run in runs if name in run.keys.keys})
+        if len(keys) > 1:
+            listed = ", ".join(f"`{key}`" for key in keys)
+            message = f"`{name}` comes from different keys in different runs: {listed}"
+            found.append(Notice("mixed_keys", message))
+        problems = sorted({run.keys.problems[name] for run in runs if name in run.keys.problems})
+        found += [Notice("unresolved_key", f"`{name}` left out: {text}") for text in problems]
+    return found
+
+
+def _event_notices(results: Results) -> list[Notice]:
+    gone = [
+        (summary.run.arm, summary.run.seed)
+        for summary in results.runs
+        if summary.kl_gone_from is not None
+    ]
+    found = []
+    if gone:
+        first = min(s.kl_gone_from for s in results.runs if s.kl_gone_from is not None)
+        message = (
+            f"mismatch KL is missing at steps that were trained (from step {first}), as when it is "
+            f"not finite: {format_runs(gone)}"
+        )
+        found.append(Notice("vanished", message))
+    for name in ("exploded", "collapsed"):
+        reasons: dict[str, list[tuple[str, int]]] = {}
+        for summary in results.runs:
+            event = summary.exploded if name == "exploded" else summary.collapsed
+            if event.state == "undecidable" and summary.run.is_done:
+                pair = (summary.run.arm, summary.run.seed)
+                reasons.setdefault(event.reason, []).append(pair)
+        for reason, runs in reasons.items():
+            message = f"`{name}` is not decidable: {reason} ({format_runs(runs)})"
+            found.append(Notice("event_not_decidable", message))
+    return found
+
+
+def _window_notices(results: Results) -> list[Notice]:
+    spec, window = results.sweep.plan.analysis, results.window
+    if window is None:
+        if any(run.is_done for run in results.sweep.runs):
+            return [Notice("no_window", "the finished runs have no step in common")]
+        return [Notice("no_window", "no run has finished, so there are no final means")]
+    found = []
+    if len(window.steps) < spec.last_steps:
+        message = (
+            f"the final window has {len(window.steps)} steps instead of {spec.last_steps}: the "
+            "finished runs have no more in common"
+        )
+        found.append(Notice("short_window", message))
+    if window.first <= spec.baseline_steps[1]:
+        message = f"the final window (from step {window.first}) overlaps the baseline window"
+        found.append(Notice("window_overlap", message))
+    return found
+
+
+def _left(results: Results) -> list[Notice]:
+    left = results.sweep.plan.left
+    if not left:
+        return []
+    message = f"on disk, but no longer in the plan, so left out: {', '.join(left)}"
+    return [Notice("left", message)]
+
+
+def _shortened(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."

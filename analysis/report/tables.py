@@ -1,0 +1,293 @@
+"""The tables of what came out, made from report.json and rendered as HTML and Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.differ import text_of
+from analysis.metrics import metric_spec
+from analysis.report.cells import Cell, Column, Report, Table, make_arm_cell, make_cell
+from analysis.report.numbers import (
+    NONE,
+    format_effect,
+    format_integers,
+    format_mean,
+    format_metric,
+    format_p,
+    format_share,
+)
+
+SHOWN_METRICS = ("solve_rate", "solve_rate_effective", "mismatch_kl", "is_masked", "entropy")
+
+_EVENT_NOUNS = {"collapsed": "collapse", "exploded": "explosion"}
+
+_TONES = {
+    "better": "good",
+    "within margin": "good",
+    "worse": "bad",
+    "incomplete": "warn",
+    "not decidable": "muted",
+    "no detectable difference": "muted",
+}
+
+
+def verdict_table(report: Report) -> Table:
+    """One row per arm: how many seeds, what they come to, and the verdicts."""
+    by_arm: dict[str, list[Mapping[str, Any]]] = {}
+    for item in report["comparisons"]:
+        by_arm.setdefault(item["arm"], []).append(item)
+    columns = (
+        Column("arm"),
+        Column("seeds", True, "finished of planned"),
+        Column(f"against {report['baseline']}"),
+        Column("solve rate", True, "below: over the rollouts that are trained on (effective)"),
+        Column("mismatch KL", True, "below: median over seeds of the highest windowed mean"),
+        Column("masked fraction", True),
+        Column("entropy", True),
+        Column("exploded", True),
+        Column("collapsed", True),
+    )
+    rows = tuple(_verdict_row(arm, by_arm.get(arm["name"], [])) for arm in report["arms"])
+    level = f"{1 - report['analysis']['alpha']:.0%}"
+    note = (
+        f"Means over seeds of each run's final window, with {level} t intervals; mismatch KL as a "
+        "geometric mean. Exploded and collapsed: finished runs, with the Clopper-Pearson interval."
+    )
+    return Table("verdicts", "Verdict", columns, rows, note)
+
+
+def comparison_table(report: Report) -> Table:
+    """One row per arm and primary metric or event, with everything behind the verdict."""
+    columns = (
+        Column("arm"),
+        Column("in"),
+        Column("effect", True, "arm - baseline, or arm / baseline"),
+        Column("p", True, "two-sided, unadjusted"),
+        Column("p (Holm)", True, "adjusted for all comparisons of the sweep"),
+        Column("MDE", True, "minimum detectable effect"),
+        Column("runs", True, "arm / baseline; pairs where paired"),
+        Column("test"),
+        Column("verdict"),
+    )
+    rows = tuple(_comparison_row(item) for item in report["comparisons"])
+    note = "Intervals are unadjusted; verdicts use the adjusted p."
+    if any(item["is_interim"] for item in report["comparisons"]):
+        note += " Interim: planned runs are missing, so effects and p will still move."
+    return Table("comparisons", f"Every comparison with {report['baseline']}", columns, rows, note)
+
+
+def change_table(report: Report) -> Table:
+    """What each arm sets, and what that changes against the baseline."""
+    rows = []
+    for arm in report["arms"]:
+        changes = [
+            f"{c['key']}: {text_of(c['baseline'])} \N{RIGHTWARDS ARROW} {text_of(c['arm'])}"
+            for c in arm["changes"]
+        ]
+        same = "the baseline" if arm["is_baseline"] else "nothing"
+        rows.append(
+            (
+                make_arm_cell(arm["name"]),
+                make_cell(*arm["overrides"] or (NONE,)),
+                make_cell(*changes) if changes else make_cell(same, tone="muted"),
+            )
+        )
+    columns = (Column("arm"), Column("set"), Column("changes against the baseline"))
+    return Table("changes", "What each arm changes", columns, tuple(rows))
+
+
+def event_table(report: Report) -> Table:
+    """Where the two events happened, by arm."""
+    rows = []
+    for name in ("exploded", "collapsed"):
+        for arm in report["arms"]:
+            event = arm[name]
+            without = sorted(set(event["censored_at"]))
+            share = event["share"]
+            rows.append(
+                (
+                    make_cell(name),
+                    make_arm_cell(arm["name"]),
+                    make_cell(_share_text(share), tone="bad" if event["steps"] else ""),
+                    make_cell(format_integers(event["steps"]) or NONE),
+                    make_cell(", ".join(f">{step}" for step in without) or NONE),
+                    make_cell(str(event["num_undecidable"]) if event["num_undecidable"] else NONE),
+                )
+            )
+    columns = (
+        Column("event"),
+        Column("arm"),
+        Column("finished runs", True),
+        Column("at steps"),
+        Column("not up to step"),
+        Column("not decidable", True),
+    )
+    note = "The two are separate facts. A run without the event says so only up to its last step."
+    return Table("events", "Events", columns, tuple(rows), note)
+
+
+def seed_table(report: Report) -> Table:
+    """One row per run: state, final means, events."""
+    columns = (
+        Column("arm"),
+        Column("seed", True),
+        Column("state"),
+        Column("step", True),
+        *(Column(metric_spec(name).label, True) for name in SHOWN_METRICS),
+        Column("peak KL", True),
+        Column("exploded", True),
+        Column("collapsed", True),
+    )
+    rows = tuple(
+        (
+            make_arm_cell(run["arm"]),
+            make_cell(str(run["seed"])),
+            make_cell(run["state"], tone="" if run["state"] == "done" else "warn"),
+            make_cell(_progress_text(run)),
+            *(make_cell(_run_metric(run, name)) for name in SHOWN_METRICS),
+            make_cell(_peak_text(run)),
+            _event_cell(run["exploded"]),
+            _event_cell(run["collapsed"]),
+        )
+        for run in report["runs"]
+    )
+    note = "Means over the final window, of finished runs. Peak KL: highest windowed mean, at step."
+    return Table("seeds", "Every run", columns, rows, note)
+
+
+def _verdict_row(arm: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> tuple[Cell, ...]:
+    is_whole = arm["num_done"] == arm["num_planned"]
+    seeds = f"{arm['num_done']} of {arm['num_planned']}"
+    if arm["is_baseline"]:
+        verdict = make_cell("the baseline", tone="muted")
+    else:
+        verdict = _verdict_cell(items)
+    return (
+        make_arm_cell(arm["name"]),
+        make_cell(seeds, tone="" if is_whole else "warn"),
+        verdict,
+        _arm_metric_cell(arm, "solve_rate", "effective", _arm_mean(arm, "solve_rate_effective")),
+        _arm_metric_cell(arm, "mismatch_kl", "peak", arm["median_peak_kl"]),
+        _arm_metric_cell(arm, "is_masked"),
+        _arm_metric_cell(arm, "entropy"),
+        _arm_event_cell(arm["exploded"]),
+        _arm_event_cell(arm["collapsed"]),
+    )
+
+
+def _verdict_cell(items: Sequence[Mapping[str, Any]]) -> Cell:
+    """Return the verdicts; the reasons stand here only where one reason holds for all."""
+    words = {_words(item) for item in items}
+    if len(words) == 1:
+        return make_cell(words.pop(), tone=_TONES.get(items[0]["verdict"], ""))
+    by_verdict: dict[str, list[str]] = {}
+    for item in items:
+        by_verdict.setdefault(item["verdict"], []).append(_label(item))
+    lines = tuple(f"{verdict}: {', '.join(labels)}" for verdict, labels in by_verdict.items())
+    return Cell(lines, tones=tuple(_TONES.get(verdict, "") for verdict in by_verdict))
+
+
+def _comparison_row(item: Mapping[str, Any]) -> tuple[Cell, ...]:
+    counts = f"{item['num_arm']} / {item['num_baseline']}"
+    if item["test"] == "paired t":
+        counts = f"{item['num_arm']} pairs"
+    effect = format_effect(item["scale"], item["effect"], item["low"], item["high"])
+    return (
+        make_arm_cell(item["arm"]),
+        make_cell(_label(item)),
+        make_cell(f"{effect} (interim)" if item["is_interim"] and item["effect"] else effect),
+        make_cell(format_p(item["p"])),
+        make_cell(format_p(item["p_holm"])),
+        make_cell(_mde_text(item)),
+        make_cell(counts),
+        make_cell(item["test"]),
+        make_cell(_words(item), tone=_TONES.get(item["verdict"], "")),
+    )
+
+
+def _mde_text(item: Mapping[str, Any]) -> str:
+    if item["mde"] is None:
+        return NONE
+    if item["scale"] == "difference" and metric_spec(item["name"]).bounds == (0.0, 1.0):
+        return "> 1" if item["mde"] > 1 else f"{item['mde']:.3f}"
+    return format_effect(item["scale"], item["mde"], None, None).removeprefix("+")
+
+
+def _words(item: Mapping[str, Any]) -> str:
+    detail = item["detail"]
+    return f"{item['verdict']} ({detail})" if detail else str(item["verdict"])
+
+
+def _label(item: Mapping[str, Any]) -> str:
+    return _EVENT_NOUNS.get(item["name"]) or metric_spec(item["name"]).label
+
+
+def _arm_metric_cell(
+    arm: Mapping[str, Any], name: str, extra_label: str = "", extra: float | None = None
+) -> Cell:
+    """Return mean and interval of a metric, and below them a number that belongs beside it."""
+    mean = arm["metrics"].get(name)
+    if mean is None:
+        lines = ["no value" if arm["num_done"] else NONE]
+        if name not in arm["logged"] and arm["logged"]:
+            lines = ["not logged"]
+    else:
+        text, _, interval = format_mean(name, mean["mean"], mean["low"], mean["high"]).partition(
+            " ["
+        )
+        lines = [text, f"[{interval}"] if interval else [text]
+    if extra is not None:
+        lines.append(f"{extra_label} {format_metric(name, extra)}")
+    first = "" if mean is not None else "muted"
+    return Cell(tuple(lines), tones=(first, *("muted" for _ in lines[1:])))
+
+
+def _arm_mean(arm: Mapping[str, Any], name: str) -> float | None:
+    mean = arm["metrics"].get(name)
+    return None if mean is None else float(mean["mean"])
+
+
+def _arm_event_cell(event: Mapping[str, Any]) -> Cell:
+    text, _, interval = _share_text(event["share"]).partition(" [")
+    lines = [text, f"[{interval}"] if interval else [text]
+    if event["steps"]:
+        first, last = event["steps"][0], event["steps"][-1]
+        lines.append(f"step {first}" if first == last else f"steps {first}-{last}")
+    if event["num_undecidable"]:
+        lines.append(f"{event['num_undecidable']} not decidable")
+    first_tone = "bad" if event["steps"] else ""
+    return Cell(tuple(lines), tones=(first_tone, *("muted" for _ in lines[1:])))
+
+
+def _event_cell(event: Mapping[str, Any]) -> Cell:
+    if event["state"] == "yes":
+        return make_cell(f"step {event['step']}", tone="bad")
+    if event["state"] == "no":
+        return make_cell(f"no (>{event['last_step']})")
+    return make_cell("not decidable", tone="muted")
+
+
+def _share_text(share: Mapping[str, Any] | None) -> str:
+    if share is None:
+        return NONE
+    return format_share(share["k"], share["n"], share["low"], share["high"])
+
+
+def _run_metric(run: Mapping[str, Any], name: str) -> str:
+    mean = run["metrics"].get(name)
+    if mean is None:
+        return NONE
+    text = format_metric(name, mean["mean"])
+    return f"{text} ({mean['num_nonfinite']} not finite)" if mean["num_nonfinite"] else text
+
+
+def _progress_text(run: Mapping[str, Any]) -> str:
+    step = NONE if run["last_step"] is None else str(run["last_step"])
+    return f"{step} / {run['max_steps']}"
+
+
+def _peak_text(run: Mapping[str, Any]) -> str:
+    if run["peak_kl"] is None:
+        return NONE
+    return f"{format_metric('mismatch_kl', run['peak_kl'])} @{run['peak_kl_step']}"

@@ -1,0 +1,134 @@
+"""What was found of a sweep on disk: its runs, how far each came, and what is odd about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+
+from analysis.curve import Curve
+from analysis.metrics import KeyResolution
+from analysis.sources import FileProvenance
+from harness.records.layout import SweepPaths
+from harness.records.model import Claim, Exit, Heartbeat, PlannedRun, PlanRecord, RunRecord
+
+
+class RunState(StrEnum):
+    """How far a run came. Only `DONE` runs enter means, shares and verdicts."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    SHORT = "short"
+    """Its trainer ended well, but its metrics end before the planned last step."""
+    UNFINISHED = "unfinished"
+    """Its newest attempt has left no exit: it is running or was cut off."""
+    PLANNED = "planned"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The records of one attempt; `exit` is None where it left none."""
+
+    number: int
+    claim: Claim
+    heartbeat: Heartbeat | None
+    exit: Exit | None
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """When a run worked. Times are unix s; None where no record says.
+
+    Attributes:
+        wall_s: sum over attempts from claim to exit (to the last heartbeat where there is none).
+        steps_per_s: steps that stand in the metrics / `wall_s`.
+    """
+
+    start: float | None
+    end: float | None
+    wall_s: float | None
+    steps_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One planned run with everything that it left.
+
+    Attributes:
+        record, config: None where run.json or config.json is missing or unreadable.
+        file: provenance of its metrics; None where it has no record.
+        keys: which trainer key means which metric.
+        curves: live values by canonical metric.
+        num_superseded: steps whose earlier values a resume has superseded.
+    """
+
+    planned: PlannedRun
+    state: RunState
+    record: RunRecord | None = None
+    config: dict[str, Any] | None = None
+    attempts: tuple[Attempt, ...] = ()
+    file: FileProvenance | None = None
+    keys: KeyResolution = field(default_factory=KeyResolution)
+    available_keys: frozenset[str] = frozenset()
+    curves: dict[str, Curve] = field(default_factory=dict)
+    num_superseded: int = 0
+    time: RunTime = field(default_factory=lambda: RunTime(None, None, None, None))
+
+    @property
+    def arm(self) -> str:
+        return self.planned.arm
+
+    @property
+    def seed(self) -> int:
+        return self.planned.seed
+
+    @property
+    def run_id(self) -> str:
+        return self.planned.run_id
+
+    @property
+    def is_done(self) -> bool:
+        return self.state is RunState.DONE
+
+    @property
+    def last_step(self) -> int | None:
+        """The newest step in any live metric."""
+        ends = [int(curve.steps[-1]) for curve in self.curves.values() if len(curve)]
+        return max(ends, default=None)
+
+    def curve(self, metric: str) -> Curve | None:
+        """The live values of `metric`; None where it isn't logged."""
+        curve = self.curves.get(metric)
+        return curve if curve is not None and len(curve) else None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that a reader of the report must know; `kind` is a fixed word for programs."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as it stands on disk.
+
+    Attributes:
+        runs: every planned run, in the order of the plan's arms, then by seed.
+        table: all logged values, see `analysis.table`.
+        notices: what went wrong or looked odd while reading.
+    """
+
+    paths: SweepPaths
+    plan: PlanRecord
+    runs: tuple[Run, ...]
+    table: pd.DataFrame
+    notices: tuple[Notice, ...]
+
+    def of_arm(self, arm: str) -> list[Run]:
+        return [run for run in self.runs if run.arm == arm]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from analysis import load_sweep
+from analysis.report.model import build_report
+from analysis.report.tables import comparison_table
+from analysis.report.terminal import render_terminal
+from analysis.results import analyze
+from tests.analysis.conftest import COLLAPSING, HEALTHY, Behaviour, MakeSweep
+
+
+def test_the_summary_has_arms_findings_and_warnings_in_the_given_width(
+    sweep_maker: MakeSweep,
+) -> None:
+    root = sweep_maker({"ipo": COLLAPSING, "icepop": Behaviour(has_torn_line=True)}, seeds=(0,))
+    text = render_terminal(build_report(analyze(load_sweep(root))), width=60)
+    lines = text.splitlines()
+    assert lines[2].split("  ")[0] == "arm"
+    assert [line.split()[:4] for line in lines[3:5]] == [
+        ["ipo", "1", "of", "1"],
+        ["icepop", "1", "of", "1"],
+    ]
+    sentences = lines[5:]
+    assert all(len(line) <= 60 for line in sentences)
+    assert "! icepop/seed_0: 1 unreadable line (line 31)" in sentences
+    assert "* Every comparison with ipo: not decidable (one seed)." in sentences
+
+
+def test_an_effect_that_cannot_exist_is_not_promised(sweep_maker: MakeSweep) -> None:
+    def uneven(seed: int) -> Behaviour:
+        return COLLAPSING if seed % 2 else HEALTHY
+
+    root = sweep_maker({"ipo": HEALTHY, "icepop": uneven}, seeds=(0, 1, 2, 3))
+    table = comparison_table(build_report(analyze(load_sweep(root))))
+    [row] = [row for row in table.rows if row[1].lines == ("solve rate",)]
+    assert row[5].lines == ("> 1",)
+    assert row[8].lines == ("no detectable difference (MDE beyond 1)",)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.sources import NO_ATTEMPT, KeySeries
+from analysis.table import (
+    COLUMNS,
+    RunSeries,
+    build_table,
+    curves,
+    first_steps,
+    superseded,
+    superseded_steps,
+)
+
+
+def series(
+    steps: list[int],
+    values: list[float] | None = None,
+    attempts: list[int] | None = None,
+    times: list[float] | None = None,
+) -> KeySeries:
+    return KeySeries(
+        np.array(steps, dtype=np.int64),
+        np.array(values if values is not None else [float(s) for s in steps]),
+        np.array(attempts or [NO_ATTEMPT] * len(steps), dtype=np.int64),
+        np.array(times if times is not None else [math.nan] * len(steps)),
+    )
+
+
+def test_rows_from_the_start_of_the_next_attempt_on_are_superseded() -> None:
+    found = series([1, 2, 3, 4, 3, 4], attempts=[1, 1, 1, 1, 2, 2])
+    starts = first_steps(found.steps, found.attempts)
+    assert starts == {1: 1, 2: 3}
+    assert superseded(found, starts).tolist() == [False, False, True, True, False, False]
+
+
+def test_a_later_attempt_supersedes_steps_that_it_has_not_reached() -> None:
+    found = series([1, 2, 3, 4, 5, 2], attempts=[1, 1, 1, 1, 1, 2])
+    gone = superseded(found, first_steps(found.steps, found.attempts))
+    assert found.steps[~gone].tolist() == [1, 2]
+    assert found.attempts[~gone].tolist() == [1, 2]
+
+
+def test_a_key_that_the_newer_attempt_never_logged_is_superseded_too() -> None:
+    old_key = series([10, 20, 30], attempts=[1, 1, 1])
+    assert superseded(old_key, {1: 1, 2: 15}).tolist() == [False, True, True]
+
+
+def test_a_third_attempt_that_starts_earlier_supersedes_the_second() -> None:
+    found = series([1, 2, 3, 3, 4, 2], attempts=[1, 1, 1, 2, 2, 3])
+    gone = superseded(found, first_steps(found.steps, found.attempts))
+    assert list(zip(found.steps[~gone], found.attempts[~gone], strict=True)) == [(1, 1), (2, 3)]
+
+
+def test_without_attempts_a_repeated_step_marks_a_resume() -> None:
+    found = series([1, 2, 3, 4, 2, 3], times=[1, 2, 3, 4, 5, 6])
+    assert superseded(found, {}).tolist() == [False, True, True, True, False, False]
+
+
+def test_the_newest_time_wins_whatever_the_order_in_the_file() -> None:
+    found = series([5, 5], values=[0.1, 0.2], times=[9.0, 8.0])
+    assert superseded(found, {}).tolist() == [False, True]
+
+
+def test_steps_out_of_order_without_a_repeat_all_count() -> None:
+    assert not superseded(series([3, 1, 2]), {}).any()
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=1, max_size=40))
+def test_what_is_left_has_every_step_at_most_once(rows: list[tuple[int, int]]) -> None:
+    found = series([step for step, _ in rows], attempts=[attempt for _, attempt in rows])
+    gone = superseded(found, first_steps(found.steps, found.attempts))
+    left = found.steps[~gone]
+    assert len(set(left.tolist())) == len(left)
+    assert not gone.all()
+
+
+def test_the_table_keeps_every_value_with_its_flag() -> None:
+    run = RunSeries(
+        "ipo",
+        3,
+        {"mismatch_kl": series([1, 2, 2, 3], [0.1, 0.2, math.inf, 0.4], [1, 1, 2, 2])},
+        {1: 1, 2: 2},
+    )
+    table = build_table([run])
+    assert tuple(table.columns) == COLUMNS
+    assert table["flag"].tolist() == ["ok", "superseded", "nonfinite", "ok"]
+    assert table["step"].tolist() == [1, 2, 2, 3]
+    assert set(table["arm"]) == {"ipo"}
+    assert superseded_steps(table) == {("ipo", 3): 1}
+
+
+def test_curves_hold_live_values_only_and_fill_nothing_in() -> None:
+    run = RunSeries("ipo", 0, {"entropy": series([1, 5, 5], [0.1, 0.2, 0.3], [1, 1, 2])}, {2: 5})
+    found = curves(build_table([run]))[("ipo", 0, "entropy")]
+    assert found.steps.tolist() == [1, 5]
+    assert found.values.tolist() == [0.1, 0.3]
+
+
+def test_no_runs_give_an_empty_table_with_all_columns() -> None:
+    table = build_table([])
+    assert tuple(table.columns) == COLUMNS
+    assert curves(table) == {}
+    assert superseded_steps(table) == {}
