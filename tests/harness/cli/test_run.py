@@ -293,3 +293,14 @@ def test_a_changed_analysis_is_flagged_once_data_exist(shell: Shell) -> None:
     assert [spec["last_steps"] for spec in plan["earlier_analysis"]] == [3]
     code, out, _ = shell.run("plan", "study")
     assert "the analysis changed after data existed" in out
+
+
+def test_the_output_folder_of_another_sweep_is_refused(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    (shell.folder / "outputs/study").rename(shell.folder / "outputs/other")
+    shell.write(TRAINS, name="other")
+    code, _, err = shell.run("run", "other")
+    assert code == 2
+    assert "holds runs of the sweep `study`, not of `other`" in err
+    assert "--as NAME" in err
