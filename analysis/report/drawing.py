@@ -185,8 +185,12 @@ def middle_of(curves: Sequence[Curve], middle: str) -> Curve:
     table[~np.isfinite(table)] = np.nan
     is_shared = np.isfinite(table).sum(axis=0) * 2 >= len(curves)
     kept = table[:, is_shared]
-    over_runs = {"mean": np.nanmean, "median": np.nanmedian, "largest": np.nanmax}[middle]
-    return Curve(steps[is_shared], np.asarray(over_runs(kept, axis=0), dtype=np.float64))
+    over_runs: dict[str, Callable[..., Any]] = {
+        "mean": np.nanmean,
+        "median": np.nanmedian,
+        "largest": np.nanmax,
+    }
+    return Curve(steps[is_shared], np.asarray(over_runs[middle](kept, axis=0), dtype=np.float64))
 
 
 def thinned(
