@@ -29,6 +29,9 @@ ATTEMPT_ENV = "HARNESS_ATTEMPT"
 MAX_STEPS_ENV = "HARNESS_MAX_STEPS"
 SHARED_DIR_ENV = "HARNESS_SHARED_DIR"
 
+PROGRAM_DIR = "program"
+"""Folder in a code copy that holds what `trainer.code_dir` held."""
+
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """What a sweep, arm or profile may be called: it becomes a folder and part of a job name."""
 MAX_NAME_LENGTH = 64
@@ -103,6 +106,9 @@ class SweepPaths:
     def code_dir(self, code_hash: str) -> Path:
         return self.code_root / code_hash
 
+    def code(self, code_hash: str) -> CodePaths:
+        return CodePaths(self.code_dir(code_hash))
+
     @property
     def runs_dir(self) -> Path:
         return self.root / "runs"
@@ -148,6 +154,26 @@ class SweepPaths:
     @property
     def lock(self) -> Path:
         return self.root / "submit.lock"
+
+
+@dataclass(frozen=True)
+class CodePaths:
+    """A frozen copy of the code that runs: `harness/`, and the program of a command trainer."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        return self.root / "code.json"
+
+    @property
+    def diff(self) -> Path:
+        """What differed from the last commits when the copy was made."""
+        return self.root / "uncommitted.diff"
+
+    @property
+    def program_dir(self) -> Path:
+        return self.root / PROGRAM_DIR
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,19 @@ class AnalysisSpec:
 
 @dataclass(frozen=True)
 class CodeRecord:
-    """Which code runs. `hash` covers the content of every frozen file."""
+    """Which code runs. `hash` covers the content of every frozen file.
+
+    Attributes:
+        commit, is_dirty: of the harness; None outside a git checkout.
+        program_commit, program_is_dirty: of the program of a command trainer, where it is frozen.
+    """
 
     hash: str
     commit: str | None
     is_dirty: bool | None
     versions: dict[str, str]
+    program_commit: str | None = None
+    program_is_dirty: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ def _explain_error(error: Exception, log: Path) -> str:
 def _trainer_command(paths: RunPaths, record: RunRecord, claim: Claim) -> Command:
     paths.trainer_dir.mkdir(exist_ok=True)
     paths.sweep.shared_dir.mkdir(exist_ok=True)
+    program_dir = paths.sweep.code(claim.code_hash).program_dir
     launch = Launch(
         paths=paths,
         config=read_json(paths.config),
@@ -124,6 +125,7 @@ def _trainer_command(paths: RunPaths, record: RunRecord, claim: Claim) -> Comman
         seed=record.seed,
         attempt=claim.attempt,
         max_steps=claim.max_steps,
+        program_dir=program_dir if program_dir.is_dir() else None,
     )
     return load_trainer(record.trainer).command(launch)
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import platform
+import secrets
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import __version__
+from harness.errors import UsageError
 from harness.records.files import write_json
-from harness.records.layout import SweepPaths
+from harness.records.layout import PROGRAM_DIR, CodePaths, SweepPaths
 from harness.records.model import CodeRecord, to_record
 from harness.resources import IS_CHECKOUT, PACKAGE_DIR
 
 _HASH_LENGTH = 16
 _PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "submitit")
-_RECORD = "code.json"
-_DIFF = "uncommitted.diff"
+_MAX_PROGRAM_BYTES = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -33,26 +34,32 @@ class Code:
     diff: str
 
 
-def read_code() -> Code:
-    """Return the code of this installation: the package's files as they are on disk now.
+def read_code(program_dir: Path | None = None) -> Code:
+    """Return the code of this installation, and of the program in `program_dir`, as it is now.
 
     In a git checkout the tracked files and those that git does not ignore, with the difference to
-    the last commit; otherwise (a wheel) every file of the package.
+    the last commit; elsewhere every file of the folder.
+
+    Raises:
+        UsageError: `program_dir` holds more than a copy per plan should.
     """
-    commit, diff, names = _ask_git() if IS_CHECKOUT else (None, "", None)
-    paths = _all_files() if names is None else [PACKAGE_DIR / name for name in names]
-    files = {
-        f"{PACKAGE_DIR.name}/{path.relative_to(PACKAGE_DIR).as_posix()}": path
-        for path in sorted(paths)
-        if path.is_file() and "_data" not in path.relative_to(PACKAGE_DIR).parts
-    }
+    ours = _read_folder(PACKAGE_DIR, with_git=IS_CHECKOUT)
+    files = {f"{PACKAGE_DIR.name}/{name}": path for name, path in ours.files.items()}
+    files = {name: path for name, path in files.items() if "/_data/" not in name}
+    theirs = _Folder({}, None, "")
+    if program_dir is not None:
+        theirs = _read_folder(program_dir.resolve(), with_git=True)
+        _check_size(program_dir, theirs.files)
+        files |= {f"{PROGRAM_DIR}/{name}": path for name, path in theirs.files.items()}
     record = CodeRecord(
         hash=_hash(files),
-        commit=commit,
-        is_dirty=None if commit is None else bool(diff),
+        commit=ours.commit,
+        is_dirty=None if ours.commit is None else bool(ours.diff),
         versions=_versions(),
+        program_commit=theirs.commit,
+        program_is_dirty=None if theirs.commit is None else bool(theirs.diff),
     )
-    return Code(record, files, diff)
+    return Code(record, files, ours.diff + theirs.diff)
 
 
 def freeze_code(code: Code, sweep: SweepPaths) -> Path:
@@ -60,33 +67,57 @@ def freeze_code(code: Code, sweep: SweepPaths) -> Path:
     target = sweep.code_dir(code.record.hash)
     if target.is_dir():
         return target
-    sweep.code_root.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=sweep.code_root))
+    building = CodePaths(
+        target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    )
     try:
         for name, path in code.files.items():
-            copy = building / name
+            copy = building.root / name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
-        write_json(building / _RECORD, to_record(code.record))
+            shutil.copy(path, copy)
+        write_json(building.record, to_record(code.record))
         if code.diff:
-            (building / _DIFF).write_text(code.diff, encoding="utf-8")
-        building.chmod(0o755)
+            building.diff.write_text(code.diff, encoding="utf-8", errors="surrogateescape")
         try:
-            building.rename(target)
+            building.root.rename(target)
         except OSError:
             if not target.is_dir():  # else another planner published the same copy first
                 raise
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        shutil.rmtree(building.root, ignore_errors=True)
     return target
 
 
-def _ask_git() -> tuple[str | None, str, list[str] | None]:
+@dataclass(frozen=True)
+class _Folder:
+    files: Mapping[str, Path]
+    commit: str | None
+    diff: str
+
+
+def _read_folder(folder: Path, *, with_git: bool) -> _Folder:
+    commit, diff, names = _ask_git(folder) if with_git else (None, "", None)
+    paths = _all_files(folder) if names is None else [folder / name for name in names]
+    files = {p.relative_to(folder).as_posix(): p for p in sorted(paths) if p.is_file()}
+    return _Folder(files, commit, diff)
+
+
+def _check_size(folder: Path, files: Mapping[str, Path]) -> None:
+    size = sum(path.stat().st_size for path in files.values())
+    if size > _MAX_PROGRAM_BYTES:
+        raise UsageError(
+            f"`trainer.code_dir` `{folder}` holds {size / 1e6:.0f} MB, more than"
+            f" {_MAX_PROGRAM_BYTES / 1e6:.0f}",
+            "name the folder of the code alone, or let git ignore the data",
+        )
+
+
+def _ask_git(folder: Path) -> tuple[str | None, str, list[str] | None]:
     try:
-        commit = _git("rev-parse", "HEAD").strip()
-        listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", ".")
-        diff = _git("diff", "HEAD", "--", ".")
-        untracked = _git("ls-files", "-z", "--others", "--exclude-standard", ".")
+        commit = _git(folder, "rev-parse", "HEAD").strip()
+        listed = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard", ".")
+        diff = _git(folder, "diff", "HEAD", "--", ".")
+        untracked = _git(folder, "ls-files", "-z", "--others", "--exclude-standard", ".")
     except (OSError, subprocess.CalledProcessError):
         return None, "", None
     names = [name for name in listed.split("\0") if name]
@@ -95,9 +126,9 @@ def _ask_git() -> tuple[str | None, str, list[str] | None]:
     return commit, diff, names or None
 
 
-def _git(*arguments: str) -> str:
+def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(PACKAGE_DIR), *arguments],
+        ["git", "-C", str(folder), *arguments],
         check=True,
         capture_output=True,
         text=True,
@@ -106,8 +137,8 @@ def _git(*arguments: str) -> str:
     return done.stdout
 
 
-def _all_files() -> Iterable[Path]:
-    return (p for p in PACKAGE_DIR.rglob("*") if p.is_file() and p.suffix != ".pyc")
+def _all_files(folder: Path) -> Iterable[Path]:
+    return (p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
 
 
 def _hash(files: Mapping[str, Path]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.config.conf_dir import Conf, load_conf
@@ -16,6 +16,7 @@ from harness.sweep.locate import SweepSource, find_sweep_file
 from harness.sweep.plan import Plan, Progress, build_plan
 from harness.sweep.spec import SweepSpec, load_sweep
 from harness.sweep.store import check_writable, read_stored, reconcile
+from harness.trainers.registry import load_trainer
 
 COMMAND_LINE = "command line"
 
@@ -67,7 +68,27 @@ def prepare(
     plan = build_plan(spec, conf, parsed, code.record, progress)
     if parsed and not is_renamed:
         _refuse_new_identities(plan, spec, conf, parsed, code)
+    program_dir = _program_dir(plan)
+    if program_dir is not None:
+        code = read_code(program_dir)
+        plan = replace(plan, record=replace(plan.record, code=code.record))
     return Prepared(source, spec, paths, reconcile(plan, paths), code)
+
+
+def _program_dir(plan: Plan) -> Path | None:
+    """Return the folder of code that the runs' trainer wants frozen beside the harness."""
+    found: dict[str, str] = {}
+    for run_id, config in plan.configs.items():
+        folder = load_trainer(config["trainer"]["type"]).code_dir(config)
+        if folder is not None:
+            found.setdefault(folder, run_id)
+    if len(found) > 1:
+        (first, one), (second, other) = list(found.items())[:2]
+        raise UsageError(
+            f"`trainer.code_dir` is `{first}` for {one} and `{second}` for {other}",
+            "the runs of a sweep share one copy of the code",
+        )
+    return Path(next(iter(found))) if found else None
 
 
 def _refuse_new_identities(

@@ -53,6 +53,8 @@ class CommandConfig:
         metrics_format: `prime_rl` and `jsonl` hold a JSON object per line, `csv` a header and
             rows.
         metrics_keys: canonical name (`step`, `mismatch_kl`, `solve_rate`, ...) -> its key there.
+        code_dir: folder of the program's code. It is copied with the plan, and the program starts
+            in the copy: editing it does not change runs that wait. None: nothing is copied.
         cwd: folder that the program starts in; None is where `harness run` was called.
         env: variables to set, values with the same placeholders. Never secrets: the config is a
             file that others read.
@@ -65,6 +67,7 @@ class CommandConfig:
     metrics: str = "metrics.jsonl"
     metrics_format: str = choice("prime_rl", "prime_rl", "jsonl", "csv")
     metrics_keys: dict[str, str] = field(default_factory=dict)
+    code_dir: str | None = output(None)
     cwd: str | None = output(None)
     env: dict[str, str] = field(default_factory=dict)
     checkpoints: str | None = None
@@ -109,7 +112,9 @@ def command_line(launch: Launch) -> Command:
             name: fill_placeholders(text, values, f"trainer.env.{name}")
             for name, text in trainer["env"].items()
         },
-        cwd=None if cwd is None else Path(fill_placeholders(cwd, values, "trainer.cwd")),
+        cwd=launch.program_dir
+        if cwd is None
+        else Path(fill_placeholders(cwd, values, "trainer.cwd")),
     )
 
 
@@ -158,6 +163,16 @@ def check_command(config: Mapping[str, Any]) -> None:
     texts |= {f"trainer.env.{name}": text for name, text in trainer["env"].items()}
     if trainer["cwd"] is not None:
         texts["trainer.cwd"] = trainer["cwd"]
+        if trainer["code_dir"] is not None:
+            raise UsageError(
+                f"`trainer.cwd` is {trainer['cwd']!r} beside `trainer.code_dir`",
+                "a program whose code is frozen starts in the copy: drop `trainer.cwd`",
+            )
+    if trainer["code_dir"] is not None and not Path(trainer["code_dir"]).is_dir():
+        raise UsageError(
+            f"`trainer.code_dir` is {trainer['code_dir']!r}, which is no folder",
+            "give the folder that the program's files stand in",
+        )
     for key, text in texts.items():
         fill_placeholders(text, samples, key)
         if "\0" in text:
@@ -198,4 +213,5 @@ TRAINER = Trainer(
     command=command_line,
     is_deterministic=False,
     check=check_command,
+    code_dir=lambda config: config["trainer"]["code_dir"],
 )

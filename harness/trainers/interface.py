@@ -34,6 +34,8 @@ class Launch:
     seed: int
     attempt: int
     max_steps: int
+    program_dir: Path | None = None
+    """Where the frozen copy of the trainer's own code lies; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ def _accept(config: Mapping[str, Any]) -> None:
     del config
 
 
+def _no_code(config: Mapping[str, Any]) -> str | None:
+    del config
+    return None
+
+
 @dataclass(frozen=True)
 class Trainer:
     """A way to train.
@@ -59,6 +66,7 @@ class Trainer:
         command: from one start to the program.
         is_deterministic: whether equal seeds give equal numbers.
         check: refuses (UsageError) what each key allows but this trainer can't do, at plan time.
+        code_dir: folder of the trainer's own code to freeze with the plan; None for none.
     """
 
     name: str
@@ -67,3 +75,4 @@ class Trainer:
     command: Callable[[Launch], Command]
     is_deterministic: bool
     check: Callable[[Mapping[str, Any]], None] = _accept
+    code_dir: Callable[[Mapping[str, Any]], str | None] = _no_code

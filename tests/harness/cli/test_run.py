@@ -304,3 +304,29 @@ def test_the_output_folder_of_another_sweep_is_refused(shell: Shell) -> None:
     assert code == 2
     assert "holds runs of the sweep `study`, not of `other`" in err
     assert "--as NAME" in err
+
+
+def test_editing_a_frozen_program_does_not_change_the_runs_that_wait(shell: Shell) -> None:
+    gate = shell.folder / "gate"
+    program = shell.folder / "my program" / "train.py"
+    program.parent.mkdir()
+    program.write_text((PROGRAMS / "waits.py").read_text())
+    argv = f"['{{python}}', 'train.py', '{{trainer_dir}}/metrics.jsonl', '{gate}']"
+    lines = sweep_text("unused").splitlines()
+    lines = [f'  - "trainer.argv={argv}"' if "trainer.argv" in line else line for line in lines]
+    lines.insert(lines.index("common:") + 1, "  - \"trainer.code_dir='my program'\"")
+    shell.write("\n".join(lines))
+    process = shell.start("run", "study", "--no-report", "--slots", "1")
+    metrics = shell.folder / "outputs/study/runs/ipo/seed_0/trainer/metrics.jsonl"
+    wait_until(lambda: metrics.is_file() and metrics.stat().st_size > 0)
+    program.write_text("raise SystemExit('edited')\n")
+    gate.touch()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert set(shell.states().values()) == {"done"}
+    code_hash = shell.read("study/plan.json")["code"]["hash"]
+    copy = shell.folder / "outputs/study/code" / code_hash / "program" / "train.py"
+    assert copy.read_text() == (PROGRAMS / "waits.py").read_text()
+    code, _, err = shell.run("run", "study", "--no-report")
+    assert code == 2
+    assert "4 of 4 done runs were made by other code" in err

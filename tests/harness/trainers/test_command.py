@@ -115,6 +115,8 @@ def test_any_string_reaches_the_program_unharmed(make_sweep: MakeSweep) -> None:
         ({"metrics": "/tmp/m.jsonl"}, "`trainer.metrics` is '/tmp/m.jsonl'", "{trainer_dir}"),
         ({"metrics": "../m.jsonl"}, "`trainer.metrics` is '../m.jsonl'", "{trainer_dir}"),
         ({"metrics": ""}, "`trainer.metrics` is ''", "{trainer_dir}"),
+        ({"code_dir": "nowhere"}, "`trainer.code_dir` is 'nowhere', which is no folder", "folder"),
+        ({"code_dir": ".", "cwd": "x"}, "`trainer.cwd` is 'x' beside `trainer.code_dir`", "drop"),
         ({"checkpoints": "a/../.."}, "`trainer.checkpoints` is 'a/../..'", "{trainer_dir}"),
     ],
 )
