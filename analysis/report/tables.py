@@ -77,13 +77,18 @@ def comparison_table(report: Report) -> Table:
     return Table("comparisons", f"Every comparison with {report['baseline']}", columns, rows, note)
 
 
+def _or_unset(value: Any) -> str:
+    return "unset" if value is None else text_of(value)
+
+
 def change_table(report: Report) -> Table:
     """What each arm sets, and what that changes against the baseline."""
     rows = []
     for arm in report["arms"]:
         changes = [
-            f"{c['key']}: {text_of(c['baseline'])} \N{RIGHTWARDS ARROW} {text_of(c['arm'])}"
+            f"{c['key']}: {_or_unset(c['baseline'])} \N{RIGHTWARDS ARROW} {_or_unset(c['arm'])}"
             for c in arm["changes"]
+            if c["baseline"] is not None or c["arm"] is not None
         ]
         same = "the baseline" if arm["is_baseline"] else "nothing"
         rows.append(

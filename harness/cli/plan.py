@@ -120,7 +120,7 @@ def _commit(plan: PlanRecord) -> str:
 
 
 def _show(value: Any) -> str:
-    return "-" if value is None else str(value)
+    return "unset" if value is None else str(value)
 
 
 def _escape(text: str) -> str:
