@@ -19,5 +19,5 @@ def did_you_mean(word: str, known: Iterable[str], *, what: str = "known") -> str
     if near is not None:
         return f"did you mean `{near}`?"
     if not options:
-        return f"there are no {what} names yet"
+        return "there are none yet" if what == "known" else f"there are no {what} yet"
     return f"{what}: {', '.join(f'`{option}`' for option in options)}"

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness import __version__
 from harness.errors import UsageError
 from harness.near import did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _ABOUT = "Ablations of RL losses: compose, dispatch, record and compare the arms of one recipe."
 
@@ -24,7 +28,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         verb = self.prog.partition(" ")[2]
-        raise UsageError(message, f"harness {verb} --help" if verb else "harness --help")
+        raise UsageError(message, help_hint(verb))
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        (file or sys.stdout).write(self.format_help())  # argparse's own hides what fails
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,13 @@ def render_help() -> str:
     )
 
 
+def help_hint(verb: str) -> str:
+    """Return how to see what `verb` takes, or the verbs where there is none of that name."""
+    if verb in VERBS:
+        return f"`harness {verb} --help` tells what it takes"
+    return "`harness --help` lists the verbs"
+
+
 def _with_near_miss(error: UsageError, parser: Parser, rest: Sequence[str]) -> UsageError:
     options = [flag for action in parser._actions for flag in action.option_strings]
     for word in rest:
@@ -103,6 +117,7 @@ def _overrides(parser: Parser) -> None:
         "overrides",
         metavar="KEY=VALUE",
         nargs="*",
+        default=[],  # without one argparse calls it required
         help="options of groups (loss=ipo) and values (max_steps=100)",
     )
     parser.add_argument(

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config.compose import compose_all
+from harness.config.compose import compose_all, find_overruled
 from harness.config.conf_dir import load_conf
-from harness.config.override import find_overruled, parse_overrides
+from harness.config.override import parse_overrides
 from harness.errors import UsageError
+from harness.printable import printable
 from harness.records.files import flatten, to_json
 from harness.resources import CONF_DIR
 from harness.sweep.difference import find_differences
@@ -34,7 +35,10 @@ def compose_command(
     for request in requests:
         found = find_overruled(request)
         if found is not None:
-            raise UsageError(f"{found[0].where} has no effect: `{found[1].text}` overrules it")
+            raise UsageError(
+                f"{found[0].where} has no effect: `{found[1].text}` overrules it",
+                "remove one of the two",
+            )
     composed = [dict(result.config) for result in compose_all(conf, requests)]
     if diff is None:
         print(to_json(composed[0]) if as_json else render_config(composed[0]), end="")
@@ -66,4 +70,4 @@ def _show(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return printable(str(value))

@@ -19,9 +19,13 @@ def open_console(*, stderr: bool = False) -> Console:
     """Return a rich console; where the output is no terminal, wide and without colours."""
     from rich.console import Console  # noqa: PLC0415 (only where something is shown)
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # as `print` does; rich's own answer is to exit with 1
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    return PipeConsole(stderr=stderr, width=width, highlight=False, soft_wrap=False)
 
 
 @contextmanager

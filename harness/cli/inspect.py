@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.cli.display import open_console
-from harness.dispatch.progress import format_duration
+from harness.dispatch.progress import format_duration, format_step
 from harness.errors import UsageError
 from harness.near import did_you_mean
+from harness.printable import one_line, printable
 from harness.records.files import finite_or_text, to_json
 from harness.records.layout import RunPaths, SweepPaths
 from harness.records.model import PlanRecord, read_record
@@ -19,9 +21,16 @@ from harness.state.status import LIVE_STATES, RunState, RunStatus, read_states
 from harness.sweep.locate import find_planned, split_target
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _FOLLOW_INTERVAL_S = 0.5
+_LAYOUT = "\n\t"
+_COLUMNS = ("run", "state", "age", "step", "steps/s", "ETA", "KL", "solve rate")
+_LEAST_NEEDED = ("steps/s", "ETA", "solve rate", "KL", "age", "step")
+"""Columns that a narrow terminal does without, in the order in which they go."""
+_LEFT_COLUMNS = ("run", "state", "note")
+_MIN_NOTE_WIDTH = 40
 _STYLES = {
     RunState.DONE: "green",
     RunState.RUNNING: "cyan",
@@ -41,12 +50,12 @@ def status_command(*, sweep: str, target: str | None, as_json: bool) -> int:
         sys.stdout.write(to_json([_to_json(status) for status in states]))
         return 0
     console = open_console()
-    console.print(_status_table(states))
+    print_states(states, console)
     counts: dict[str, int] = {}
     for status in states:
         counts[status.state] = counts.get(status.state, 0) + 1
     summary = ", ".join(f"{number} {state}" for state, number in counts.items())
-    console.print(f"{paths.name}: {len(states)} runs: {summary}")
+    console.print(f"{paths.name}: {len(states)} runs: {summary}", markup=False)
     return 0
 
 
@@ -83,7 +92,9 @@ def why_command(*, sweep: str, target: str, as_json: bool) -> int:
     status = found.status
     print(f"{paths.name} {status.run_id}: {status.state}{_age(status)}")
     if status.reason:
-        print(f"reason: {status.reason}")
+        print(f"reason: {one_line(status.reason)}")
+    if status.hint:
+        print(f"hint: {one_line(status.hint)}")
     if found.exit is not None:
         spent = format_duration(found.exit.end - found.exit.start)
         print(
@@ -92,13 +103,13 @@ def why_command(*, sweep: str, target: str, as_json: bool) -> int:
             f" on {', '.join(found.exit.nodes)}"
         )
     if found.traceback:
-        print(f"\n{found.traceback}")
+        print(f"\n{printable(found.traceback, keep=_LAYOUT)}")
     elif found.tail and status.state is not RunState.DONE:
         print("\nlast lines of the log:")
         for line in found.tail:
-            print(f"  {line}")
+            print(f"  {printable(line, keep=_LAYOUT)}")
     if found.log is not None:
-        print(f"\nlog: {found.log}")
+        print(f"\nlog: {printable(str(found.log))}")
     return 0
 
 
@@ -133,30 +144,67 @@ def find_run(paths: SweepPaths, target: str) -> RunPaths:
     return paths.run(arm, status.seed)
 
 
-def _status_table(states: list[RunStatus]) -> Table:
-    from rich.table import Table  # noqa: PLC0415 (only where a table is shown)
+def print_states(states: Sequence[RunStatus], console: Console) -> None:
+    """Print one row per run. Where a note has no room beside its row, it stands below it."""
+    from rich.measure import Measurement  # noqa: PLC0415 (only where a table is shown)
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    def width(names: Sequence[str]) -> int:
+        unbounded = console.options.update(max_width=1_000_000)
+        return Measurement.get(console, unbounded, _status_table(states, names)).maximum
+
+    notes = [_note(status) for status in states]
+    longest = max((min(len(note), _MIN_NOTE_WIDTH) for note in notes), default=0)
+    names = list(_COLUMNS)
+    if width(names) + len("  ") + longest <= console.width:
+        console.print(_status_table(states, [*names, "note"]))
+        return
+    for name in _LEAST_NEEDED:
+        if width(names) <= console.width:
+            break
+        names.remove(name)
+    with console.capture() as capture:
+        console.print(_status_table(states, names))
+    for line, note in zip(capture.get().splitlines(), ["", *notes], strict=True):
+        console.file.write(f"{line.rstrip()}\n")
+        if note:
+            console.print(Padding(Text(note), (0, 0, 0, 2), expand=False))
+
+
+def _status_table(states: Sequence[RunStatus], names: Sequence[str]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "state", "age", "step", "steps/s", "ETA", "KL", "solve rate", "note"):
-        right = name in ("age", "step", "steps/s", "ETA", "KL", "solve rate")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "note")
-    now = time.time()
-    for s in states:
-        note = s.reason if s.is_planned else f"left the plan; {s.reason}".rstrip("; ")
-        step = "" if s.step is None and s.max_steps is None else f"{s.step or 0}/{s.max_steps}"
-        table.add_row(
-            f"{s.arm}/{s.seed}",
-            Text(s.state, style=_STYLES.get(s.state, "")),
-            "" if s.since is None else format_duration(max(0.0, now - s.since)),
-            step,
-            _number(s.steps_per_s if s.state in LIVE_STATES else None, ".1f"),
-            "" if s.eta_s is None else format_duration(s.eta_s),
-            _number(s.mismatch_kl, ".3g"),
-            _number(s.solve_rate, ".3f"),
-            Text(note),
-        )
+    for name in names:
+        side: Literal["left", "right"] = "left" if name in _LEFT_COLUMNS else "right"
+        table.add_column(name, justify=side, no_wrap=name != "note")
+    for status in states:
+        cells = _cells(status)
+        style = {"state": _STYLES.get(status.state, "")}
+        table.add_row(*(Text(cells[name], style.get(name, "")) for name in names))
     return table
+
+
+def _cells(s: RunStatus) -> dict[str, str]:
+    has_steps = s.step is not None or s.max_steps is not None
+    return {
+        "run": printable(f"{s.arm}/{s.seed}"),
+        "state": str(s.state),
+        "age": "" if s.since is None else format_duration(max(0.0, time.time() - s.since)),
+        "step": format_step(s.step or 0, s.max_steps) if has_steps else "",
+        "steps/s": _number(s.steps_per_s if s.state in LIVE_STATES else None, ".1f"),
+        "ETA": "" if s.eta_s is None else format_duration(s.eta_s),
+        "KL": _number(s.mismatch_kl, ".3g"),
+        "solve rate": _number(s.solve_rate, ".3f"),
+        "note": _note(s),
+    }
+
+
+def _note(status: RunStatus) -> str:
+    reason = one_line(status.reason)
+    return reason if status.is_planned else f"left the plan; {reason}".rstrip("; ")
 
 
 def _follow(run: RunPaths, position: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.cli.inspect import select_runs
+from harness.printable import printable
 from harness.records.layout import SweepPaths
 from harness.state.cancel import cancel
 from harness.state.clean import clean
@@ -30,7 +31,8 @@ def clean_command(*, sweep: str, left: bool, dry_run: bool) -> int:
     word = "would remove" if dry_run else "removed"
     for candidate in removed:
         size = _show_bytes(candidate.num_bytes)
-        print(f"{word} {candidate.path} ({candidate.kind}, {size}): {candidate.reason}")
+        shown = printable(str(candidate.path))
+        print(f"{word} {shown} ({candidate.kind}, {size}): {candidate.reason}")
     total = _show_bytes(sum(c.num_bytes for c in removed))
     print(f"{word} {len(removed)} things, {total}" if removed else "nothing to remove")
     return 0

@@ -10,11 +10,12 @@ from typing import Any
 from harness.cli.display import open_console, planning_progress
 from harness.dispatch.local import count_slots
 from harness.dispatch.progress import format_duration
+from harness.printable import one_line
 from harness.profile import DEFAULT_PROFILE, load_profile
 from harness.records.files import to_json
 from harness.records.model import PlanRecord, to_record
 from harness.sweep.estimate import estimate_duration
-from harness.sweep.finished import find_done
+from harness.sweep.finished import count_done, find_earlier, find_other_code
 from harness.sweep.prepare import Prepared, prepare
 
 
@@ -53,7 +54,7 @@ def print_plan(prepared: Prepared) -> None:
     console.print(
         f"{len(plan.runs)} runs = {len(plan.arms)} arms x {len(plan.seeds)} seeds, "
         f"{'-'.join(str(s) for s in (steps if len(steps) < 3 else [steps[0], steps[-1]]))} steps,"
-        f" trainer {plan.trainer}, paired by {plan.pairing}"
+        f" trainer {plan.trainer}, {'paired by seed' if plan.pairing == 'seed' else 'not paired'}"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("arm", no_wrap=True)
@@ -70,15 +71,19 @@ def print_plan(prepared: Prepared) -> None:
         console.print(_escape(line), style="yellow")
     console.print(_escape(_analysis_line(plan)))
     console.print(f"code {plan.code.hash}{_commit(plan)}")
-    console.print(_time_line(prepared))
+    console.print(_escape(_time_line(prepared)))
 
 
 def _time_line(prepared: Prepared) -> str:
     plan = prepared.plan.record
     slots = count_slots(load_profile(DEFAULT_PROFILE))
-    done = find_done(prepared.paths, plan.runs)
-    missing = len(plan.runs) - len(done)
-    where = f"{prepared.paths.root}: {len(done)} of {len(plan.runs)} runs done"
+    earlier = find_earlier(prepared.paths, plan.runs)
+    done = count_done(earlier)
+    missing = len(plan.runs) - done
+    where = f"{prepared.paths.root}: {done} of {len(plan.runs)} runs done"
+    other = find_other_code(earlier, plan.code.hash)
+    if other:
+        where += f", {len(other)} made or begun by other code (run wants --reuse-across-code)"
     if missing == 0:
         return where
     estimate = estimate_duration(plan, prepared.paths, missing, slots)
@@ -96,6 +101,18 @@ def _notes(plan: PlanRecord) -> list[str]:
         notes.append(f"on every arm: {' '.join(plan.overrides)}")
     if plan.left:
         notes.append(f"left the plan, kept on disk: {', '.join(plan.left)}")
+    first, last = plan.analysis.baseline_steps
+    fewest = min(run.max_steps for run in plan.runs)
+    if last > fewest:
+        notes.append(
+            f"warning: the baseline steps {first}-{last} go beyond the {fewest} steps of a run;"
+            " exploded and collapsed will not be decidable"
+        )
+    if plan.analysis.last_steps > fewest:
+        notes.append(
+            f"warning: the final window of {plan.analysis.last_steps} steps is longer than the"
+            f" {fewest} steps of a run; all of them will be used"
+        )
     if plan.earlier_analysis:
         notes.append("warning: the analysis changed after data existed; the report will say so")
     return notes
@@ -126,4 +143,4 @@ def _show(value: Any) -> str:
 def _escape(text: str) -> str:
     from rich.markup import escape  # noqa: PLC0415
 
-    return escape(text)
+    return escape(one_line(text))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from harness.cli import tell
 from harness.cli.display import open_console
+from harness.printable import printable
 from harness.records.files import read_json
 from harness.records.layout import SweepPaths
 from harness.sweep.locate import find_planned
@@ -35,8 +37,9 @@ def write_and_show_report(paths: SweepPaths, *, as_json: bool = False) -> None:
     if as_json:
         sys.stdout.write(written.json.read_text(encoding="utf-8"))
         return
-    print(analysis.render_terminal(read_json(written.json), width=open_console().width))
-    print(f"report: {_shown(written.html)}", file=sys.stderr)
+    text = analysis.render_terminal(read_json(written.json), width=open_console().width)
+    print(printable(text, keep="\n"), flush=True)
+    tell(f"report: {_shown(written.html)}")
 
 
 def _shown(path: Path) -> str:

@@ -6,23 +6,27 @@ import dataclasses
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli import print_error
+from harness.cli import print_error, silence, tell
 from harness.cli.display import planning_progress
 from harness.cli.report import write_and_show_report
 from harness.dispatch.interface import Order, Result, load_dispatcher
-from harness.dispatch.lock import require_no_live_lock
+from harness.dispatch.local import count_slots
+from harness.dispatch.lock import Lock, hold_lock
 from harness.dispatch.progress import format_duration, show_progress
 from harness.errors import HarnessError, UsageError
+from harness.printable import printable
 from harness.profile import Profile, load_profile
-from harness.records.model import PlannedRun
-from harness.state.status import FINISHED_STATES, LIVE_STATES, RunState, read_states
+from harness.records.layout import SweepPaths
+from harness.records.model import PlannedRun, PlanRecord
+from harness.state.status import FINISHED_STATES, LIVE_STATES, RunStatus, read_states
 from harness.sweep.code_copy import freeze_code
 from harness.sweep.estimate import estimate_duration
-from harness.sweep.finished import find_done, refuse_other_code
+from harness.sweep.finished import find_earlier, refuse_other_code
 from harness.sweep.prepare import Prepared, prepare
-from harness.sweep.store import write_plan
+from harness.sweep.store import reconcile, write_plan
 
 SIGNAL_EXIT = 128
 
@@ -44,71 +48,107 @@ def run_sweep_command(
         prepared = prepare(
             sweep, overrides=overrides, conf_dirs=conf_dirs, as_name=as_name, progress=progress
         )
-    plan, paths = prepared.plan.record, prepared.paths
-    require_no_live_lock(paths)
-    done = find_done(paths, plan.runs)
-    if not reuse_across_code:
-        refuse_other_code(done, prepared.code.record.hash, plan.sweep)
-    write_plan(prepared.plan, paths, prepared.source.path.read_bytes())
-    code_dir = freeze_code(prepared.code, paths)
-    missing = _find_missing(prepared)
-    _announce(prepared, profile, missing)
-    result = None
-    if missing:
-        order = Order(paths, missing, profile, prepared.code.record.hash, code_dir)
-        handle = load_dispatcher(profile.type).submit(order)
-        with show_progress() as show:
-            result = handle.follow(show)
-        _tell_failures(result, plan.sweep)
-        if result.interrupted_by is not None:
-            print(f"stopped; `harness run {plan.sweep}` goes on from here", file=sys.stderr)
-            return SIGNAL_EXIT + result.interrupted_by
+    paths = prepared.paths
+    with hold_lock(paths) as lock:
+        work = _write_work(prepared, reuse_across_code=reuse_across_code)
+        _announce(work, paths, profile)
+        result = _follow(work, paths, profile, lock) if work.missing else None
+    if result is not None and result.interrupted_by is not None:
+        tell(f"stopped; `harness run {paths.name}` goes on from here")
+        return SIGNAL_EXIT + result.interrupted_by
+    is_all_done = not work.left_out and (result is None or result.is_all_done)
     if with_report:
         try:
             write_and_show_report(paths)
         except HarnessError as error:
             print_error(error)
             return 1
-    return 0 if result is None or result.is_all_done else 1
+        except BrokenPipeError:
+            silence(sys.stdout)  # the reader has gone; how the runs ended still counts
+    return 0 if is_all_done else 1
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a command has to do.
+
+    Attributes:
+        missing: runs to start.
+        left_out: runs that aren't done and can't be started: damaged records, or still at work.
+    """
+
+    plan: PlanRecord
+    code_dir: Path
+    missing: tuple[PlannedRun, ...]
+    left_out: tuple[RunStatus, ...]
+
+
+def _write_work(prepared: Prepared, *, reuse_across_code: bool) -> _Work:
+    """Write code and plan, and return what is to do. The caller holds the sweep's lock.
+
+    The code comes first: should it not fit on the disk, the plan stays what it was.
+    """
+    paths = prepared.paths
+    # Once more: before the lock was taken, another command may have run here.
+    plan = reconcile(prepared.plan, paths)
+    if not reuse_across_code:
+        earlier = find_earlier(paths, plan.record.runs)
+        refuse_other_code(earlier, prepared.code.record.hash, plan.record.sweep)
+    code_dir = freeze_code(prepared.code, paths)
+    write_plan(plan, paths, prepared.source.path.read_bytes())
+    runs = {run.run_id: run for run in plan.record.runs}
+    states = [s for s in read_states(paths) if s.is_planned and s.state not in FINISHED_STATES]
+    left_out = tuple(s for s in states if s.is_damaged or s.state in LIVE_STATES)
+    missing = tuple(runs[s.run_id] for s in states if s not in left_out)
+    return _Work(plan.record, code_dir, missing, left_out)
+
+
+def _follow(work: _Work, paths: SweepPaths, profile: Profile, lock: Lock) -> Result:
+    """Run what is missing to its end; the lock goes with it."""
+    order = Order(paths, work.missing, profile, work.plan.code.hash, work.code_dir)
+    handle = load_dispatcher(profile.type).submit(order, lock)
+    with show_progress() as show:
+        result = handle.follow(show)
+    _tell_failures(result, paths.name)
+    return result
 
 
 def _load_profile(name: str, slots: int | None) -> Profile:
     profile = load_profile(name)
-    if slots is None:
-        return profile
-    if profile.type != "local":
-        raise UsageError(f"--slots {slots} is for a local queue, and `{name}` is {profile.type}")
-    return dataclasses.replace(profile, settings=dataclasses.replace(profile.settings, slots=slots))
+    if slots is not None:
+        if profile.type != "local":
+            raise UsageError(
+                f"--slots {slots} is for a local queue, and `{name}` is {profile.type}",
+                "leave --slots out",
+            )
+        settings = dataclasses.replace(profile.settings, slots=slots)
+        profile = dataclasses.replace(profile, settings=settings)
+    if profile.type == "local":
+        count_slots(profile)  # refused now, or after the plan has been written
+    return profile
 
 
-def _find_missing(prepared: Prepared) -> tuple[PlannedRun, ...]:
-    states = {status.run_id: status.state for status in read_states(prepared.paths)}
-    settled = FINISHED_STATES | LIVE_STATES
-    return tuple(
-        run
-        for run in prepared.plan.record.runs
-        if states.get(run.run_id, RunState.PLANNED) not in settled
-    )
-
-
-def _announce(prepared: Prepared, profile: Profile, missing: Sequence[PlannedRun]) -> None:
-    from harness.dispatch.local import count_slots  # noqa: PLC0415 (a local queue only)
-
-    plan = prepared.plan.record
+def _announce(work: _Work, paths: SweepPaths, profile: Profile) -> None:
+    plan, missing = work.plan, work.missing
     say = f"{plan.sweep}: {len(plan.runs)} runs = {len(plan.arms)} arms x {len(plan.seeds)} seeds"
     if not missing:
-        print(f"{say}, all done", file=sys.stderr)
-        return
-    if len(missing) < len(plan.runs):
+        say += ", none of the others is missing" if work.left_out else ", all done"
+    elif len(missing) < len(plan.runs):
         say += f", {len(missing)} missing"
-    if profile.type == "local":
+    if missing and profile.type == "local":
         slots = count_slots(profile)
-        estimate = estimate_duration(plan, prepared.paths, len(missing), slots)
+        estimate = estimate_duration(plan, paths, len(missing), slots)
         say += f", {slots} at a time"
         if estimate is not None:
             clock = time.strftime("%H:%M", time.localtime(time.time() + estimate.duration_s))
             say += f", about {format_duration(estimate.duration_s)} (until {clock})"
-    print(f"{say}; everything goes to {prepared.paths.root}", file=sys.stderr)
+    tell(f"{say}; everything goes to {printable(str(paths.root))}" if missing else say)
+    for status in work.left_out:
+        reason = f": {status.reason}" if status.reason else ""
+        hint = status.hint or f"`harness status {plan.sweep}` shows when it has ended"
+        print_error(
+            HarnessError(f"{status.run_id} can't be run, it is {status.state}{reason}", hint)
+        )
 
 
 def _tell_failures(result: Result, sweep: str) -> None:
@@ -121,7 +161,8 @@ def _tell_failures(result: Result, sweep: str) -> None:
     shown = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
     last = next((o for o in reversed(failed) if o.error), failed[-1])
     error = HarnessError(
-        f"{shown} of {len(result.outcomes)} runs; last: {last.run.run_id}: {last.error}",
+        f"{shown} of {len(result.outcomes)} runs; last: {last.run.run_id}:"
+        f" {last.error or last.state}",
         f"harness why {sweep} {last.run.arm}/{last.run.seed}",
     )
     print_error(error)

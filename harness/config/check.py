@@ -38,7 +38,9 @@ def check_group(kind: type[Any], data: Any, key: str, locate: Locate) -> dict[st
         UsageError: unknown key, missing value, wrong type, value out of bounds.
     """
     if not isinstance(data, Mapping):
-        raise UsageError(f"{locate(key)}: `{key}` is {_show(data)}, want a group of keys")
+        raise UsageError(
+            f"{locate(key)}: `{key}` is {_show(data)}, want a group of keys", "write `{a: 1, b: 2}`"
+        )
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in data:
@@ -59,9 +61,7 @@ def check_group(kind: type[Any], data: Any, key: str, locate: Locate) -> dict[st
 def check_value(kind: Any, value: Any, limits: Limits, key: str, locate: Locate) -> Any:
     """Return `value` in its one form for a field of type `kind`. Raises UsageError."""
     if isinstance(value, str) and value == MISSING:
-        raise UsageError(
-            f"{locate(key)}: `{key}` has no value (`???`)", f"set it, for example `{key}=…`"
-        )
+        raise _has_no_value(key, locate)
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         inner = [arg for arg in typing.get_args(kind) if arg is not types.NoneType]
         if value is None:
@@ -92,10 +92,20 @@ def check_free(value: Any, key: str, locate: Locate) -> Any:
     if isinstance(value, (list, tuple)):
         return [check_free(item, f"{key}[{i}]", locate) for i, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{locate(key)}: `{key}` is {value}, want a finite number")
+        raise UsageError(
+            f"{locate(key)}: `{key}` is {value}, want a finite number", "write a finite number"
+        )
+    if value == MISSING:
+        raise _has_no_value(key, locate)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise UsageError(f"{locate(key)}: `{key}` is {_show(value)}, want plain data")
+
+
+def _has_no_value(key: str, locate: Locate) -> UsageError:
+    return UsageError(
+        f"{locate(key)}: `{key}` has no value (`???`)", f"set it, for example `{key}=…`"
+    )
 
 
 def defaults_of(kind: type[Any]) -> dict[str, Any]:
@@ -164,7 +174,10 @@ def _check_list(kind: Any, value: Any, limits: Limits, key: str, locate: Locate)
 
 def _check_mapping(kind: Any, value: Any, key: str, locate: Locate) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{locate(key)}: `{key}` is {_show(value)}, want a group of keys")
+        raise UsageError(
+            f"{locate(key)}: `{key}` is {_show(value)}, want a group of keys",
+            "write `{a: 1, b: 2}`",
+        )
     arguments = typing.get_args(kind)
     item_kind = arguments[1] if arguments else Any
     checked = check_free(value, key, locate) if item_kind is Any else dict(value)
@@ -182,7 +195,9 @@ def _check_scalar(kind: Any, value: Any, limits: Limits, key: str, locate: Locat
         except OverflowError:
             number = math.inf
         if math.isnan(number) or (math.isinf(number) and not limits.allows_infinity):
-            raise UsageError(f"{locate(key)}: `{key}` is {number}, want a finite number")
+            raise UsageError(
+                f"{locate(key)}: `{key}` is {number}, want a finite number", "write a finite number"
+            )
         _check_bounds(number, limits, key, locate)
         return number
     if kind is int and isinstance(value, int) and not is_bool:
@@ -211,9 +226,10 @@ def _check_bounds(value: float, limits: Limits, key: str, locate: Locate) -> Non
     )
     for bound, holds, words in checks:
         if bound is not None and not holds(value, bound):
+            limit = str(bound) if isinstance(bound, int) else f"{bound:g}"
             raise UsageError(
-                f"{locate(key)}: `{key}` is {_show(value)}, want {words} {bound:g}",
-                f"set `{key}` to {words} {bound:g}",
+                f"{locate(key)}: `{key}` is {_show(value)}, want {words} {limit}",
+                f"set `{key}` to {words} {limit}",
             )
 
 

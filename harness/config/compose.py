@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
 from hydra.core.override_parser.types import Override as HydraOverride
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -32,7 +32,9 @@ from harness.config.groups import (
     type_names,
     type_of,
 )
+from harness.config.locator import Locator, is_same_or_below
 from harness.config.override import Override, to_override
+from harness.config.stability import refuse_unstable
 from harness.errors import UsageError
 from harness.near import did_you_mean, near_miss
 from harness.records.files import flatten
@@ -40,9 +42,6 @@ from harness.records.files import flatten
 _TOP_KEYS = (*TYPED_GROUPS, "seed", "max_steps")
 _SEED = Limits(ge=0, le=MAX_SEED)
 _MAX_STEPS = Limits(ge=1, le=MAX_MAX_STEPS)
-_UNSTABLE = re.compile(r"\$\{\s*(now|hydra)\s*:")
-_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z0-9_]*)")
-_SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Composed:
     choices: Mapping[str, tuple[str, ...]]
     depends_on_seed: bool
     _unresolved: DictConfig = field(repr=False)
-    _locator: _Locator = field(repr=False)
+    _locator: Locator = field(repr=False)
 
 
 def compose_all(
@@ -117,19 +116,23 @@ def _compose(conf: Conf, overrides: tuple[Override, ...], search_path: list[Path
         parsed = _parse(override)
         if override.is_group:
             choices[override.key] = _chosen(conf, override, parsed)
-            texts.append(override.text)
+            if choices[override.key]:
+                texts.append(override.text)
         else:
             # Forced, so that an unknown key reaches the schema check and its near miss.
             texts.append(f"++{override.text}")
     if search_path:
         texts.append(to_override("hydra.searchpath", [f"file://{path}" for path in search_path]))
-    locator = _Locator(conf, overrides, choices)
+    locator = Locator(conf, overrides, choices)
     try:
         composed = compose(conf.primary.path.stem, overrides=texts, return_hydra_config=True)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UsageError(f"{locator('')}: can't be composed: {_one_line(error)}") from None
     choices = _all_choices(composed, choices)
-    locator = _Locator(conf, overrides, choices)
+    locator = Locator(conf, overrides, choices)
+    for option in locator.chosen_files():
+        if not option.path.is_relative_to(conf.dirs[0]):
+            _refuse_yaml_surprises(option)
     OmegaConf.set_struct(composed, False)
     del composed["hydra"]
     # Checked before the merge: a missing value does not override a default there.
@@ -143,7 +146,7 @@ def _compose(conf: Conf, overrides: tuple[Override, ...], search_path: list[Path
     assert isinstance(merged, DictConfig)
     plain = _plain(merged, resolve=False)
     texts_in_tree = [v for v in flatten(plain).values() if _has_interpolation(v)]
-    _refuse_unstable(plain, locator)
+    refuse_unstable(plain, locator)
     return Composed(
         config=_resolve_and_check(merged, locator),
         choices=choices,
@@ -153,19 +156,69 @@ def _compose(conf: Conf, overrides: tuple[Override, ...], search_path: list[Path
     )
 
 
+def _refuse_yaml_surprises(option: ConfFile) -> None:
+    """Refuse values that Hydra's YAML reads as something else than what they look like."""
+    seen = flatten(_plain(_load(option.path), resolve=False))
+    for key, meant in flatten(option.content).items():
+        value = seen.get(key)
+        if type(value) is not type(meant) or (value != meant and meant == meant):
+            raise UsageError(
+                f"`{option.path}`: `{key}` is `{meant}`, which would be read as `{value}`",
+                "quote text; write numbers plainly, and true or false for a switch",
+            )
+
+
 def _parse(override: Override) -> HydraOverride:
+    functions = create_functions()
+    functions.functions.pop("shuffle")  # another order at each planning
     try:
-        parsed = OverridesParser.create().parse_override(override.text)
-    except HydraException as error:
+        parsed = OverridesParser(functions).parse_override(override.text)
+        is_several = parsed.is_sweep_override()
+    except RecursionError:
+        raise UsageError(f"{override.where[:80]}…: nested too deeply", "simplify it") from None
+    except (HydraException, ValueError) as error:
         raise UsageError(
-            f"{override.where} can't be read: {_one_line(error)}",
+            f"{override.where[:200]} can't be read: {_one_line(error)}",
             "put a value with special characters in quotes: key='a, b'",
         ) from None
-    if parsed.is_sweep_override():
+    if is_several:
         raise UsageError(
             f"{override.where} gives several values", "use a `grid` or `zip` axis of the sweep file"
         )
+    value = parsed.value()
+    if isinstance(value, (int, float)) and "_" in override.text.partition("=")[2]:
+        raise UsageError(f"{override.where}: `_` inside a number", f"write {override.key}={value}")
+    for group in TYPED_GROUPS:
+        if override.key == f"{group}.type":
+            raise UsageError(
+                f"{override.where}: the type belongs to the {group} option",
+                f"choose the option: {group}={value}",
+            )
     return parsed
+
+
+def find_overruled(overrides: Sequence[Override]) -> tuple[Override, Override] | None:
+    """Return the first pair (earlier, later) in which the later sets a key again.
+
+    `a={b: 1}` sets `a.b`. Raises UsageError for an override that can't be read.
+    """
+    seen: dict[str, Override] = {}
+    for override in overrides:
+        for key in _keys_set(override):
+            for earlier_key, earlier in seen.items():
+                if earlier is not override and is_same_or_below(key, earlier_key):
+                    return earlier, override
+            seen[key] = override
+    return None
+
+
+def _keys_set(override: Override) -> list[str]:
+    if override.is_group:
+        return [f"{override.key}="]  # an option and a value below it do not overrule each other
+    value = _parse(override).value()
+    if isinstance(value, dict) and value:
+        return list(flatten({override.key: value}))
+    return [override.key]
 
 
 def _chosen(conf: Conf, override: Override, parsed: HydraOverride) -> tuple[str, ...]:
@@ -204,7 +257,7 @@ def _all_choices(
     return choices
 
 
-def _schema_defaults(composed: DictConfig, locator: _Locator) -> dict[str, Any]:
+def _schema_defaults(composed: DictConfig, locator: Locator) -> dict[str, Any]:
     defaults: dict[str, Any] = {}
     for group in TYPED_GROUPS:
         node = OmegaConf.select(composed, group, throw_on_missing=False)
@@ -226,7 +279,7 @@ def _schema_defaults(composed: DictConfig, locator: _Locator) -> dict[str, Any]:
     return defaults
 
 
-def _resolve_and_check(unresolved: DictConfig, locator: _Locator) -> dict[str, Any]:
+def _resolve_and_check(unresolved: DictConfig, locator: Locator) -> dict[str, Any]:
     try:
         plain = _plain(unresolved, resolve=True)
     except OmegaConfBaseException as error:
@@ -255,7 +308,7 @@ def _resolve_and_check(unresolved: DictConfig, locator: _Locator) -> dict[str, A
 
 
 def _refuse_foreign_knob(
-    group: str, kind: type[Any], data: Mapping[str, Any], locator: _Locator
+    group: str, kind: type[Any], data: Mapping[str, Any], locator: Locator
 ) -> None:
     """Say whose knob it is, where a key belongs to another type of the group."""
     own = {f.name for f in fields(kind)}
@@ -275,7 +328,7 @@ def _refuse_foreign_knob(
             )
 
 
-def _check_across_fields(checked: Mapping[str, Any], locator: _Locator) -> None:
+def _check_across_fields(checked: Mapping[str, Any], locator: Locator) -> None:
     from harness.losses.config import parse_loss  # noqa: PLC0415 (imported with the group)
     from harness.trainers.registry import load_trainer  # noqa: PLC0415
 
@@ -287,24 +340,9 @@ def _check_across_fields(checked: Mapping[str, Any], locator: _Locator) -> None:
         try:
             check()
         except UsageError as error:
-            raise UsageError(f"{locator(group)}: {error.message}", error.hint) from None
-
-
-def _refuse_unstable(plain: Mapping[str, Any], locator: _Locator) -> None:
-    for key, value in flatten(plain).items():
-        text = str(value)
-        if _UNSTABLE.search(text):
-            raise UsageError(
-                f"{locator(key)}: `{key}` is `{text}`, which differs at each planning",
-                "a run is what its configuration says: use a fixed value",
-            )
-        found = _ENVIRONMENT.search(text)
-        if found and _SECRET.search(found.group(1)):
-            raise UsageError(
-                f"{locator(key)}: `{key}` reads the secret `{found.group(1)}`, and the resolved"
-                " configuration is written to disk",
-                "export it in the shell; the trainer inherits the environment",
-            )
+            named = re.search(r"`((?:loss|task|model|trainer)\.[\w.]+)", error.message)
+            where = locator(named.group(1) if named else group)
+            raise UsageError(f"{where}: {error.message}", error.hint) from None
 
 
 def _has_interpolation(value: Any) -> bool:
@@ -342,53 +380,6 @@ def _one_line(error: BaseException) -> str:
         line for line in lines if not line.startswith(("full_key:", "object_type=", "See http"))
     ]
     return " ".join(kept)[:300] or type(error).__name__
-
-
-@dataclass(frozen=True)
-class _Locator:
-    """Says where a key's value was set: an override, else the last file that holds the key."""
-
-    conf: Conf
-    overrides: tuple[Override, ...]
-    choices: Mapping[str, tuple[str, ...]]
-
-    def __call__(self, key: str) -> str:
-        bare = re.sub(r"\[\d+\]", "", key)
-        values = [o for o in self.overrides if not o.is_group]
-        for override in reversed(values):
-            if bare and (bare == override.key or bare.startswith(f"{override.key}.")):
-                return override.where
-        for group, name in reversed(self._files()):
-            option = self.conf.options[group].get(name)
-            if option is None:
-                continue
-            prefix = f"{group}." if group in TYPED_GROUPS else ""
-            if bare and bare.startswith(prefix) and _holds(option.content, bare, prefix):
-                return f"`{option.path}`"
-        group = bare.split(".")[0]
-        if bare and not _holds(self.conf.primary.content, bare, ""):
-            for override in reversed(self.overrides):
-                if override.key == group:
-                    return override.where
-            if group in TYPED_GROUPS and self.choices.get(group):
-                option = self.conf.options[group].get(self.choices[group][0])
-                if option is not None:
-                    return f"`{option.path}`"
-        if not bare and self.overrides:
-            return self.overrides[-1].origin
-        return f"`{self.conf.primary.path}`"
-
-    def _files(self) -> list[tuple[str, str]]:
-        return [(group, name) for group in GROUPS for name in self.choices.get(group, ())]
-
-
-def _holds(content: Mapping[str, Any], key: str, prefix: str) -> bool:
-    node: Any = content
-    for part in key.removeprefix(prefix).split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    return True
 
 
 logging.getLogger("hydra").setLevel(logging.ERROR)

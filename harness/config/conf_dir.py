@@ -118,16 +118,39 @@ def _load_option(group: str, path: Path) -> ConfFile:
             "remove the package line, or make it an overlay",
         )
     _check_defaults(group, path, content)
+    if group in DELTA_GROUPS:
+        _check_top_keys(path, content)
     return ConfFile(path, {k: v for k, v in content.items() if k != "defaults"})
 
 
+def _check_top_keys(path: Path, content: Mapping[str, Any]) -> None:
+    for key in content:
+        if key == "seed":
+            raise UsageError(f"`{path}` sets the seed", "list the seeds under `seeds` of the sweep")
+        if key not in (*TYPED_GROUPS, "max_steps", "defaults"):
+            raise UsageError(
+                f"`{path}`: unknown key `{key}`",
+                did_you_mean(str(key), (*TYPED_GROUPS, "max_steps"), what="keys"),
+            )
+
+
 def _check_defaults(group: str, path: Path, content: Mapping[str, Any]) -> None:
-    for entry in content.get("defaults", []):
+    entries = content.get("defaults") or []
+    if not isinstance(entries, list):
+        raise UsageError(f"`{path}`: `defaults` is {entries!r}, want a list", "write `- _self_`")
+    for entry in entries:
         if entry == "_self_":
             continue
         if group == "experiment":
             names = list(entry) if isinstance(entry, dict) else [entry]
+            groups = [str(name).removeprefix("override /") for name in names]
             if all(str(name).startswith("override /") for name in names):
+                for name in groups:
+                    if name not in (*TYPED_GROUPS, "overlay"):
+                        raise UsageError(
+                            f"`{path}`: defaults entry {entry!r}: there is no group `{name}`",
+                            did_you_mean(name, GROUPS, what="groups"),
+                        )
                 continue
             raise UsageError(
                 f"`{path}`: defaults entry {entry!r}: an experiment may only override groups",
@@ -146,5 +169,7 @@ def _load_mapping(path: Path) -> Mapping[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise UsageError(f"`{path}` holds {type(content).__name__}, want keys and values")
+        raise UsageError(
+            f"`{path}` holds {type(content).__name__}, want keys and values", "write `key: value`"
+        )
     return content

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,16 +60,6 @@ def parse_overrides(texts: Iterable[Any], origin: str) -> tuple[Override, ...]:
     return tuple(parsed)
 
 
-def find_overruled(overrides: Sequence[Override]) -> tuple[Override, Override] | None:
-    """Return the first pair (earlier, later) in which the later sets the same key again."""
-    seen: dict[str, Override] = {}
-    for override in overrides:
-        if override.key in seen:
-            return seen[override.key], override
-        seen[override.key] = override
-    return None
-
-
 def to_override(key: str, value: Any) -> str:
     """Return the override text that sets `key` to the plain value `value`, whatever is in it."""
     return f"{key}={_to_text(value)}"
@@ -97,9 +87,6 @@ def _to_text(value: Any) -> str:
         return f"[{','.join(_to_text(item) for item in value)}]"
     if isinstance(value, dict):
         return f"{{{','.join(f'{k}:{_to_text(v)}' for k, v in value.items())}}}"
-    raise UsageError(f"`{key_of(value)}` can't be written as an override")
-
-
-def key_of(value: Any) -> str:
-    """Return a short name of `value` for messages."""
-    return type(value).__name__
+    raise UsageError(
+        f"a {type(value).__name__} can't be written as an override", "use text or a number"
+    )

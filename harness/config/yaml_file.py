@@ -67,11 +67,15 @@ def load_yaml(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UsageError(f"`{path}` does not exist") from None
+        raise UsageError(f"`{path}` does not exist", "check the path") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"`{path}` is not UTF-8 text: {error.reason}") from None
+        raise UsageError(
+            f"`{path}` is not UTF-8 text: {error.reason}", "save it as UTF-8"
+        ) from None
     except OSError as error:
-        raise UsageError(f"`{path}` can't be read: {error.strerror}") from None
+        raise UsageError(
+            f"`{path}` can't be read: {error.strerror}", "check the path and its permissions"
+        ) from None
     return parse_yaml(text, str(path))
 
 
@@ -84,6 +88,6 @@ def parse_yaml(text: str, where: str) -> Any:
         line = f":{mark.line + 1}" if mark is not None else ""
         problem = " ".join(str(error.problem or error.context).split())
         raise UsageError(f"{where}{line}: not valid YAML: {problem}", "check that line") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(error).split())
-        raise UsageError(f"{where}: not valid YAML: {problem}") from None
+        raise UsageError(f"{where}: not valid YAML: {problem}", "check the file") from None

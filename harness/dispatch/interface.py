@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.dispatch.lock import Lock
 from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.profile import Profile
@@ -133,8 +134,12 @@ class Handle(Protocol):
 class Dispatcher(Protocol):
     """A place where runs execute."""
 
-    def submit(self, order: Order) -> Handle:
+    def submit(self, order: Order, lock: Lock | None = None) -> Handle:
         """Record the intent durably, then hand the runs over.
+
+        Args:
+            lock: the sweep's, where the caller holds it already. It passes to the dispatcher,
+                which releases it, also where this raises. None: the dispatcher takes it.
 
         Raises:
             UsageError: another submission of the sweep is under way, or the profile doesn't fit.

@@ -43,30 +43,25 @@ def count_slots(profile: Profile) -> int:
 class LocalDispatcher:
     """Runs submissions in queues of the calling process."""
 
-    def submit(self, order: Order) -> LocalQueue:
-        """Take the sweep's lock and write the intent. Nothing starts before `follow`.
+    def submit(self, order: Order, lock: Lock | None = None) -> LocalQueue:
+        """Write the intent, under `lock` or one that is taken here. Nothing starts before `follow`.
+
+        The queue releases the lock when it ends, or at once where this raises.
 
         Raises:
             UsageError: the sweep is being run, the profile doesn't fit this machine, a run stands
                 twice, or the code folder can't be imported from.
         """
-        run_ids = [run.run_id for run in order.runs]
-        if len(set(run_ids)) != len(run_ids):
-            raise UsageError(f"sweep `{order.sweep.name}`: a run stands twice: {run_ids}")
-        if order.code_dir is not None and os.pathsep in str(order.code_dir.absolute()):
-            raise UsageError(
-                f"`{order.code_dir}`: Python can't import from a path with `{os.pathsep}`",
-                "choose another folder for the outputs",
-            )
-        slots = plan_slots(order.profile.settings, order.profile.name)
         try:
-            lock = acquire_lock(order.sweep)
-            try:
-                return LocalQueue(order, slots, lock, open_submission(order))
-            except BaseException:
+            slots = _check(order)
+            if lock is None:
+                lock = acquire_lock(order.sweep)
+            return LocalQueue(order, slots, lock, open_submission(order))
+        except BaseException as error:
+            if lock is not None:
                 lock.release()
+            if not isinstance(error, OSError):
                 raise
-        except OSError as error:
             raise UsageError(
                 f"`{order.sweep.root}` can't be written: {error.strerror or error}",
                 "choose another folder with HARNESS_OUTPUTS",
@@ -231,6 +226,20 @@ class LocalQueue:
             elapsed_s=last.elapsed_s,
             error=outcome.error,
         )
+
+
+def _check(order: Order) -> Slots:
+    run_ids = [run.run_id for run in order.runs]
+    if len(set(run_ids)) != len(run_ids):
+        raise UsageError(
+            f"sweep `{order.sweep.name}`: a run stands twice: {', '.join(run_ids)}", "name it once"
+        )
+    if order.code_dir is not None and os.pathsep in str(order.code_dir.absolute()):
+        raise UsageError(
+            f"`{order.code_dir}`: Python can't import from a path with `{os.pathsep}`",
+            "choose another folder for the outputs",
+        )
+    return plan_slots(order.profile.settings, order.profile.name)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,26 @@ def acquire_lock(sweep: SweepPaths) -> Lock:
             raise _is_held(sweep, current)
         _break(sweep.lock, current)
     return Lock(sweep.lock, holder)
+
+
+@contextlib.contextmanager
+def hold_lock(sweep: SweepPaths) -> Iterator[Lock]:
+    """Hold the sweep's lock for the body, unless the body releases it earlier.
+
+    Raises:
+        UsageError: another process holds it, or may hold it; or the folder can't be written.
+    """
+    try:
+        lock = acquire_lock(sweep)
+    except OSError as error:
+        raise UsageError(
+            f"`{sweep.root}` can't be written: {error.strerror or error}",
+            "choose another folder with HARNESS_OUTPUTS",
+        ) from error
+    try:
+        yield lock
+    finally:
+        lock.release()
 
 
 def read_lock(sweep: SweepPaths) -> LockHolder | None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.dispatch.interface import RunProgress, Show, Snapshot
+from harness.printable import one_line
 from harness.state.status import LIVE_STATES, RunState
 
 MAX_ROWS = 16
@@ -35,14 +36,20 @@ def show_progress(stream: TextIO | None = None) -> Iterator[Show]:
     """Yield what `follow` calls with its snapshots; it writes to `stream` (default: stderr).
 
     On a terminal that is a table of the running runs under a line for the whole sweep. Elsewhere
-    each run gives one line when it has ended.
+    each run gives one line when it has ended. Where nobody reads `stream` any more, nothing is
+    shown, and the runs go on.
     """
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
-        yield _plain_lines(stream)
+        yield _unless_gone(_plain_lines(stream))
         return
-    with Live(console=Console(file=stream), refresh_per_second=4) as live:
-        yield lambda snapshot: live.update(render_snapshot(snapshot))
+    live = Live(console=Console(file=stream), refresh_per_second=4)
+    live.start()
+    try:
+        yield _unless_gone(lambda snapshot: live.update(render_snapshot(snapshot)))
+    finally:
+        with contextlib.suppress(OSError):
+            live.stop()
 
 
 def render_snapshot(snapshot: Snapshot) -> Group:
@@ -53,7 +60,9 @@ def render_snapshot(snapshot: Snapshot) -> Group:
 def render_ended(progress: RunProgress, number: int, total: int) -> str:
     """Return the plain line for a run that has ended, `number` of `total`."""
     step = "no step" if progress.step is None else f"step {progress.step}"
-    facts = [f"{step} of {progress.run.max_steps}"]
+    wanted = progress.run.max_steps
+    joint = ", asked" if (progress.step or 0) > wanted else " of"
+    facts = [f"{step}{joint} {wanted}"]
     if progress.elapsed_s is not None:
         facts.append(format_duration(progress.elapsed_s))
     if progress.mismatch_kl is not None:
@@ -61,7 +70,14 @@ def render_ended(progress: RunProgress, number: int, total: int) -> str:
     if progress.solve_rate is not None:
         facts.append(f"solve rate {progress.solve_rate:.2f}")
     line = f"[{number}/{total}] {progress.run.run_id} {progress.state}: {', '.join(facts)}"
-    return f"{line} - {progress.error}" if progress.error else line
+    return f"{line} - {one_line(progress.error)}" if progress.error else line
+
+
+def format_step(step: int, max_steps: int | None) -> str:
+    """Return `40/100`, or `393, asked 5` of a run that went further than is asked for now."""
+    if max_steps is None:
+        return str(step)
+    return f"{step}/{max_steps}" if step <= max_steps else f"{step}, asked {max_steps}"
 
 
 def format_duration(seconds: float) -> str:
@@ -89,6 +105,21 @@ def _plain_lines(stream: TextIO) -> Show:
                 )
 
     return show
+
+
+def _unless_gone(show: Show) -> Show:
+    """Return `show` that gives up once its stream can't be written."""
+    is_gone = False
+
+    def attempt(snapshot: Snapshot) -> None:
+        nonlocal is_gone
+        if not is_gone:
+            try:
+                show(snapshot)
+            except OSError:
+                is_gone = True
+
+    return attempt
 
 
 def _headline(snapshot: Snapshot) -> Text:
@@ -128,8 +159,8 @@ def _cells(progress: RunProgress) -> list[Text | ProgressBar | str]:
         Text(run.arm),
         str(run.seed),
         Text(str(progress.state), _STYLES.get(progress.state, "")),
-        bar if is_running else Text(progress.error[:MAX_ERROR_LENGTH], "red"),
-        f"{step}/{run.max_steps}",
+        bar if is_running else Text(one_line(progress.error)[:MAX_ERROR_LENGTH], "red"),
+        format_step(step, run.max_steps),
         _number(progress.steps_per_s, "{:.1f}"),
         "" if eta_s is None else format_duration(eta_s),
         _number(progress.mismatch_kl, "{:.3g}"),

@@ -73,4 +73,7 @@ def write_receipt(submission: Submission, jobs: dict[str, str], outcomes: dict[s
     try:
         write_json(path, to_record(receipt), durable=True)
     except OSError as error:
-        raise HarnessError(f"`{path}` can't be written: {error.strerror or error}") from error
+        raise HarnessError(
+            f"`{path}` can't be written: {error.strerror or error}",
+            "make room; the runs have written their own ends, and `harness run` goes on from them",
+        ) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.records.layout import repair_hint
 
 
 def to_json(value: Any) -> str:
@@ -77,16 +78,20 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in `path`.
 
     Raises:
-        HarnessError: the file is missing, unreadable or not a JSON object.
+        HarnessError: the file is missing, unreadable or not a JSON object; the hint says how to
+            mend it.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise HarnessError(f"`{path}` is missing") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise HarnessError(f"`{path}` can't be read: {error}") from error
+        raise HarnessError(f"`{path}` is missing", "restore it from a copy") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise HarnessError(f"`{path}` can't be read: {reason}", "make it readable") from error
+    except (ValueError, RecursionError) as error:
+        raise HarnessError(f"`{path}` can't be read: {error}", repair_hint(path)) from error
     if not isinstance(value, dict):
-        raise HarnessError(f"`{path}` is not a JSON object")
+        raise HarnessError(f"`{path}` is not a JSON object", repair_hint(path))
     return value
 
 

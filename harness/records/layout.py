@@ -37,6 +37,8 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_NAME_LENGTH = 64
 
 _SEED_PREFIX = "seed_"
+_SEED_DIR = re.compile(r"seed_(0|[1-9][0-9]*)")
+_ATTEMPT_DIR = re.compile(r"[1-9][0-9]*")
 
 
 def outputs_root() -> Path:
@@ -51,6 +53,28 @@ def is_valid_name(name: str) -> bool:
         and len(name) <= MAX_NAME_LENGTH
         and not name.endswith(".")
     )
+
+
+def repair_hint(path: Path) -> str:
+    """Return what to do about a record file that is damaged: which file to delete or restore."""
+    hint = _REPAIRS.get(path.name, "restore it from a copy, or delete it")
+    return hint.format(folder=path.parent)
+
+
+_REPAIRS = {
+    "plan.json": "copy the newest of `{folder}/plans` over it, or delete it, and `harness run`"
+    " writes it again",
+    "run.json": "restore it from a copy, or delete the run `{folder}` to compute it anew",
+    "config.json": "delete it, and the next `harness run` writes it again",
+    "claim.json": "delete the folder `{folder}`, and the next `harness run` continues the run",
+    "exit.json": "restore it, or delete it, and the next `harness run` continues the run",
+    "heartbeat.json": "delete it: a runner that lives writes it again",
+    "intent.json": "delete the folder `{folder}` once nothing of that submission runs",
+    "submit.lock": "delete it once no `harness run` of the sweep is alive",
+    "report.json": "`harness report` writes it again",
+}
+"""Record file -> what a person does when it can't be read. Each entry was chosen so that no
+attempt ever meets the records of another."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +146,7 @@ class SweepPaths:
         if not self.runs_dir.is_dir():
             return found
         for arm_dir in sorted(p for p in self.runs_dir.iterdir() if p.is_dir()):
-            seeds = [RunPaths(p) for p in arm_dir.iterdir() if p.name.startswith(_SEED_PREFIX)]
+            seeds = [RunPaths(p) for p in arm_dir.iterdir() if _SEED_DIR.fullmatch(p.name)]
             seeds = [r for r in seeds if r.record.is_file()]
             found.extend(sorted(seeds, key=lambda r: r.seed))
         return found
@@ -242,7 +266,8 @@ class RunPaths:
         """Attempts that were claimed, oldest first."""
         if not self.attempts_dir.is_dir():
             return []
-        numbers = [int(p.name) for p in self.attempts_dir.iterdir() if p.name.isdecimal()]
+        names = [p.name for p in self.attempts_dir.iterdir()]
+        numbers = [int(name) for name in names if _ATTEMPT_DIR.fullmatch(name)]
         return [a for a in map(self.attempt, sorted(numbers)) if a.claim.is_file()]
 
     @property

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from harness.errors import HarnessError
 from harness.records.files import read_json, read_json_if_there
+from harness.records.layout import repair_hint
 
 SCHEMA_VERSION = 1
 
@@ -344,7 +345,7 @@ def _convert_dataclass(kind: Any, value: Any, where: str, key: str) -> Any:
         if spec.name in value:
             arguments[spec.name] = _convert(hints[spec.name], value[spec.name], where, dotted)
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-            raise HarnessError(f"`{where}` lacks `{dotted}`")
+            raise HarnessError(f"`{where}` lacks `{dotted}`", repair_hint(Path(where)))
     return kind(**arguments)
 
 
@@ -354,4 +355,4 @@ def _type_hints(kind: Any) -> dict[str, Any]:
 
 
 def _wrong(where: str, key: str, value: Any) -> HarnessError:
-    return HarnessError(f"`{where}`: `{key}` can't be {value!r}")
+    return HarnessError(f"`{where}`: `{key}` can't be {value!r}", repair_hint(Path(where)))

@@ -167,4 +167,7 @@ def _remove(path: Path) -> None:
         else:
             hidden.unlink()
     except OSError as error:
-        raise HarnessError(f"`{path}` can't be removed: {error.strerror or error}") from error
+        raise HarnessError(
+            f"`{path}` can't be removed: {error.strerror or error}",
+            "give yourself the right to write there; what was removed before stays removed",
+        ) from error

@@ -82,7 +82,10 @@ def log_path(run: RunPaths, attempt: int | None = None) -> Path:
     attempts = run.attempts()
     name = f"{run.arm}/{run.root.name}"
     if not attempts:
-        raise UsageError(f"run `{name}` was never started, so it has no log")
+        raise UsageError(
+            f"run `{name}` was never started, so it has no log",
+            f"start it with `harness run {run.sweep.name}`",
+        )
     found: dict[int, AttemptPaths] = {paths.number: paths for paths in attempts}
     number = max(found) if attempt is None else attempt
     if number not in found:

@@ -67,6 +67,8 @@ class RunStatus:
 
     Attributes:
         reason: one line where the state alone doesn't say enough; else empty.
+        is_damaged: whether it is unknown because a record, named in `reason`, can't be read.
+        hint: what to do about that record; else empty.
         since: when it came into this state, seconds since the epoch; None where never started.
         is_planned: False for a run that has left the plan.
         attempt, submission, host, job_id: of the newest attempt (queued: the submission it waits
@@ -80,6 +82,8 @@ class RunStatus:
     seed: int
     state: RunState
     reason: str = ""
+    is_damaged: bool = False
+    hint: str = ""
     since: float | None = None
     is_planned: bool = True
     attempt: int | None = None
@@ -161,10 +165,18 @@ def _read_state(
         attempt = _newest_attempt(paths)
         if attempt is not None:
             status = _with_attempt(status, attempt, submissions, now)
+        if status.state in LIVE_STATES | FINISHED_STATES:
+            return status
         waiting = submissions.newest_with(status.run_id)
         return _with_submission(status, attempt, waiting)
     except HarnessError as error:
-        return replace(status, state=RunState.UNKNOWN, reason=error.message)
+        return replace(
+            status,
+            state=RunState.UNKNOWN,
+            reason=error.message,
+            is_damaged=True,
+            hint=error.hint,
+        )
 
 
 def _newest_attempt(paths: RunPaths) -> _Attempt | None:
@@ -255,7 +267,7 @@ def _with_submission(
     status: RunStatus, attempt: _Attempt | None, submission: Submission | None
 ) -> RunStatus:
     """Let the newest submission that lists the run speak, where its attempt hasn't begun."""
-    if submission is None or status.state in LIVE_STATES | FINISHED_STATES:
+    if submission is None:
         return status
     if attempt is not None and attempt.claim.submission == submission.intent.id:
         return status

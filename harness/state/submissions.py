@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 
 from harness.dispatch.requests import cancelled_runs
+from harness.errors import HarnessError
 from harness.records.layout import SubmissionPaths, SweepPaths
 from harness.records.model import Intent, Receipt, read_record, read_record_if_there
 from harness.runner.process import Liveness, process_liveness
@@ -75,6 +77,14 @@ class Submissions:
         return None
 
     def live(self) -> list[Submission]:
-        """Return those that are not known to be over, oldest first."""
-        found = [self.get(submission_id) for submission_id in self._paths]
-        return [s for s in found if s is not None and s.liveness is not Liveness.DEAD]
+        """Return those that are not known to be over, oldest first.
+
+        A submission with a damaged record is left out: nothing can be asked of it.
+        """
+        found = []
+        for submission_id in self._paths:
+            with contextlib.suppress(HarnessError):
+                submission = self.get(submission_id)
+                if submission is not None and submission.liveness is not Liveness.DEAD:
+                    found.append(submission)
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -63,10 +64,27 @@ def read_code(program_dir: Path | None = None) -> Code:
 
 
 def freeze_code(code: Code, sweep: SweepPaths) -> Path:
-    """Copy `code` below the sweep unless that copy is there already; return its folder."""
+    """Copy `code` below the sweep unless that copy is there already; return its folder.
+
+    Raises:
+        UsageError: it can't be written there. Nothing of it is left.
+    """
     target = sweep.code_dir(code.record.hash)
-    if target.is_dir():
-        return target
+    try:
+        if not target.is_dir():
+            _copy(code, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            sweep.code_root.rmdir()  # unless it holds other copies
+        at = f" (`{error.filename}`)" if error.filename else ""
+        raise UsageError(
+            f"the code can't be copied to `{target}`: {error.strerror or error}{at}",
+            "make room there, or choose another place with HARNESS_OUTPUTS=DIR",
+        ) from None
+    return target
+
+
+def _copy(code: Code, target: Path) -> None:
     building = CodePaths(
         target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     )
@@ -85,7 +103,6 @@ def freeze_code(code: Code, sweep: SweepPaths) -> Path:
                 raise
     finally:
         shutil.rmtree(building.root, ignore_errors=True)
-    return target
 
 
 @dataclass(frozen=True)

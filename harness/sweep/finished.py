@@ -1,45 +1,95 @@
-"""Which runs are done already, and which code made them."""
+"""Which runs are done, which would go on from what they have, and which code made them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.records.layout import RunPaths, SweepPaths
-from harness.records.model import Claim, Exit, PlannedRun, read_record, read_record_if_there
+from harness.records.model import (
+    Claim,
+    Exit,
+    PlannedRun,
+    RunRecord,
+    read_record,
+    read_record_if_there,
+)
 
 
-def find_done(paths: SweepPaths, runs: Iterable[PlannedRun]) -> dict[str, str]:
-    """Return run id -> code hash of its last attempt, for each run that reached its `max_steps`."""
-    done = {}
+@dataclass(frozen=True)
+class Earlier:
+    """What earlier attempts left of a run.
+
+    Attributes:
+        code_hash: of the newest attempt.
+        is_done: whether it reached what is asked for now.
+    """
+
+    run_id: str
+    code_hash: str
+    is_done: bool
+
+
+def find_earlier(paths: SweepPaths, runs: Iterable[PlannedRun]) -> list[Earlier]:
+    """Return the runs that a new submission would keep, or continue from a checkpoint.
+
+    A run with a damaged record is left out: its state is unknown, and only its own.
+    """
+    found = []
     for run in runs:
-        code_hash = _code_of_done(paths.run(run.arm, run.seed), run.max_steps)
-        if code_hash is not None:
-            done[run.run_id] = code_hash
-    return done
+        try:
+            earlier = _read_earlier(paths.run(run.arm, run.seed), run)
+        except HarnessError:
+            continue
+        if earlier is not None:
+            found.append(earlier)
+    return found
 
 
-def refuse_other_code(done: Mapping[str, str], code_hash: str, sweep: str) -> None:
-    """Refuse to put new runs beside done runs of other code: they would differ in more than said.
+def count_done(earlier: Iterable[Earlier]) -> int:
+    """Return how many runs are done."""
+    return sum(run.is_done for run in earlier)
+
+
+def find_other_code(earlier: Iterable[Earlier], code_hash: str) -> list[Earlier]:
+    """Return the runs that other code than `code_hash` made."""
+    return [run for run in earlier if run.code_hash != code_hash]
+
+
+def refuse_other_code(earlier: Iterable[Earlier], code_hash: str, sweep: str) -> None:
+    """Refuse to put new work beside, or on top of, the work of other code.
 
     Raises:
-        UsageError: some done runs were made by other code.
+        UsageError: some runs were made by other code, and would be kept or continued.
     """
-    other = sorted(run_id for run_id, made_by in done.items() if made_by != code_hash)
+    other = find_other_code(earlier, code_hash)
     if other:
-        shown = ", ".join(other[:3]) + (", …" if len(other) > 3 else "")
+        done = count_done(other)
+        parts = [f"{done} done"] * bool(done) + [f"{len(other) - done} begun"] * (len(other) > done)
+        shown = ", ".join(run.run_id for run in other[:3]) + (", …" if len(other) > 3 else "")
         raise UsageError(
-            f"{len(other)} of {len(done)} done runs were made by other code than {code_hash}:"
-            f" {shown}",
+            f"{' and '.join(parts)} runs were made by other code than {code_hash}: {shown}",
             f"--reuse-across-code keeps them (the report will show it); --as {sweep}_2 starts anew",
         )
 
 
-def _code_of_done(run: RunPaths, max_steps: int) -> str | None:
+def _read_earlier(run: RunPaths, planned: PlannedRun) -> Earlier | None:
     attempts = run.attempts()
     if not attempts:
         return None
+    claim = read_record(Claim, attempts[-1].claim)
     ended = read_record_if_there(Exit, attempts[-1].exit)
-    if ended is None or ended.reason != "done" or ended.max_steps < max_steps:
+    is_done = ended is not None and ended.reason == "done" and ended.max_steps >= planned.max_steps
+    if not is_done and not _has_something_to_continue(run):
         return None
-    return read_record(Claim, attempts[-1].claim).code_hash
+    return Earlier(planned.run_id, claim.code_hash, is_done)
+
+
+def _has_something_to_continue(run: RunPaths) -> bool:
+    record = read_record(RunRecord, run.record)
+    if record.checkpoints is None:
+        metrics = run.root / record.metrics
+        return metrics.is_file() and metrics.stat().st_size > 0
+    folder = run.root / record.checkpoints
+    return folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir())

@@ -9,14 +9,16 @@ from typing import Any
 from harness.config.compose import (
     Composed,
     compose_all,
+    find_overruled,
     identity_config,
     surviving_leaves,
     with_seed,
 )
 from harness.config.conf_dir import Conf
-from harness.config.override import Override, find_overruled
+from harness.config.override import Override
 from harness.errors import UsageError
-from harness.records.files import canonical_json
+from harness.near import did_you_mean, near_miss
+from harness.records.files import flatten
 from harness.records.model import (
     SCHEMA_VERSION,
     CodeRecord,
@@ -58,8 +60,6 @@ def build_plan(
     check_overrides(spec, overrides)
     composed = _compose_arms(spec, conf, overrides)
     check_overlays(spec, conf, composed)
-    arms = _describe_arms(spec, conf, overrides, composed)
-    check_arms(spec, arms, composed)
     runs: list[PlannedRun] = []
     configs: dict[str, dict[str, Any]] = {}
     total = len(spec.seeds) * len(spec.arms)
@@ -76,6 +76,9 @@ def build_plan(
             configs[run.run_id] = config
             if progress is not None:
                 progress(len(runs), total)
+    arms = _describe_arms(spec, conf, overrides, composed, configs)
+    check_may_differ(spec, configs)
+    check_arms(spec, arms, runs)
     record = PlanRecord(
         schema_version=SCHEMA_VERSION,
         sweep=spec.name,
@@ -135,10 +138,25 @@ def check_overlays(spec: SweepSpec, conf: Conf, composed: Mapping[str, Composed]
                 )
 
 
-def check_arms(
-    spec: SweepSpec, arms: Sequence[PlannedArm], composed: Mapping[str, Composed]
-) -> None:
+def check_may_differ(spec: SweepSpec, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a declared difference that names no key of any run."""
+    known: set[str] = set()
+    for seed in spec.seeds[:1]:
+        for arm in spec.arms:
+            for leaf in flatten(configs[f"{arm.name}/seed_{seed}"]):
+                parts = leaf.split(".")
+                known.update(".".join(parts[: i + 1]) for i in range(len(parts)))
+    for key in spec.may_differ:
+        if key not in known:
+            raise UsageError(
+                f"`{spec.path}`: `may_differ` holds `{key}`, which is no key of any run",
+                did_you_mean(key, known) if near_miss(key, known) else "harness compose shows all",
+            )
+
+
+def check_arms(spec: SweepSpec, arms: Sequence[PlannedArm], runs: Sequence[PlannedRun]) -> None:
     """Refuse arms that differ in more than was declared, and arms that compute the same."""
+    declared = ", ".join(f"`{key}`" for key in spec.may_differ) or "nothing"
     for arm in arms:
         undeclared = [d for d in arm.differs if not is_declared(d.key, spec.may_differ)]
         if undeclared:
@@ -146,27 +164,23 @@ def check_arms(
             more = f" and {len(undeclared) - 3} more" if len(undeclared) > 3 else ""
             raise UsageError(
                 f"`{spec.path}`: arm `{arm.name}` differs from the baseline `{spec.baseline}` in"
-                f" more than {_list_keys(spec.may_differ)}: {shown}{more}",
+                f" more than {declared}: {shown}{more}",
                 f"give both arms the same value, or add `{undeclared[0].key}` to `may_differ`",
             )
-    seen: dict[bytes, str] = {}
-    for name in (arm.name for arm in spec.arms):
-        content = canonical_json(identity_config(composed[name].config))
-        if content in seen:
+    seen: dict[str, PlannedRun] = {}
+    for run in runs:
+        twin = seen.setdefault(run.identity, run)
+        if twin is not run:
             raise UsageError(
-                f"`{spec.path}`: the arms `{seen[content]}` and `{name}` compute the same",
+                f"`{spec.path}`: the arms `{twin.arm}` and `{run.arm}` compute the same"
+                + ("" if run.seed == spec.seeds[0] else f" with seed {run.seed}"),
                 "remove one of them, or check that its overrides do what they should",
             )
-        seen[content] = name
 
 
 def show_difference(difference: KeyDifference) -> str:
     """Return `key: baseline -> arm` for people."""
     return f"`{difference.key}`: {difference.baseline} -> {difference.arm}"
-
-
-def _list_keys(keys: Sequence[str]) -> str:
-    return ", ".join(f"`{key}`" for key in keys)
 
 
 def _compose_arms(
@@ -184,20 +198,42 @@ def _effective(*groups: Sequence[Override]) -> list[Override]:
 
 
 def _describe_arms(
-    spec: SweepSpec, conf: Conf, overrides: Sequence[Override], composed: Mapping[str, Composed]
+    spec: SweepSpec,
+    conf: Conf,
+    overrides: Sequence[Override],
+    composed: Mapping[str, Composed],
+    configs: Mapping[str, dict[str, Any]],
 ) -> tuple[PlannedArm, ...]:
     restated = _find_restated(spec, conf, overrides, composed)
-    baseline = composed[spec.baseline].config
     return tuple(
         PlannedArm(
             name=arm.name,
             overrides=tuple(o.text for o in arm.overrides),
-            differs=find_differences(baseline, composed[arm.name].config),
+            differs=_find_differences_over_seeds(spec, arm.name, composed, configs),
             restated=restated[arm.name],
             loss=dict(composed[arm.name].config["loss"]),
         )
         for arm in spec.arms
     )
+
+
+def _find_differences_over_seeds(
+    spec: SweepSpec,
+    arm: str,
+    composed: Mapping[str, Composed],
+    configs: Mapping[str, dict[str, Any]],
+) -> tuple[KeyDifference, ...]:
+    """Return where an arm differs from the baseline with any seed; the first such seed's values.
+
+    A value that follows from the seed may be the baseline's with one seed and not with another.
+    """
+    depends = composed[arm].depends_on_seed or composed[spec.baseline].depends_on_seed
+    found: dict[str, KeyDifference] = {}
+    for seed in spec.seeds if depends else spec.seeds[:1]:
+        baseline, config = (configs[f"{name}/seed_{seed}"] for name in (spec.baseline, arm))
+        for difference in find_differences(baseline, config):
+            found.setdefault(difference.key, difference)
+    return tuple(found[key] for key in sorted(found))
 
 
 def _find_restated(

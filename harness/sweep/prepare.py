@@ -12,10 +12,10 @@ from harness.errors import UsageError
 from harness.records.layout import SweepPaths, is_valid_name, outputs_root
 from harness.resources import CONF_DIR
 from harness.sweep.code_copy import Code, read_code
-from harness.sweep.locate import SweepSource, find_sweep_file
+from harness.sweep.locate import SweepSource, check_outputs_root, find_sweep_file
 from harness.sweep.plan import Plan, Progress, build_plan
 from harness.sweep.spec import SweepSpec, load_sweep
-from harness.sweep.store import check_writable, read_stored, reconcile
+from harness.sweep.store import read_stored, reconcile
 from harness.trainers.registry import load_trainer
 
 COMMAND_LINE = "command line"
@@ -55,13 +55,14 @@ def prepare(
         )
     spec = load_sweep(source.path, name)
     paths = SweepPaths(outputs_root() / name)
-    check_writable(paths.root)
+    check_outputs_root(paths.root)
     stored = read_stored(paths).plan
     is_renamed = as_name is not None or source.is_stored
     if stored is not None and source.is_stored:
         conf_dirs = conf_dirs or [Path(text) for text in stored.conf_dirs]
-        if not overrides:
-            overrides = stored.overrides
+        asked = {override.key for override in parse_overrides(overrides, COMMAND_LINE)}
+        kept = parse_overrides(stored.overrides, COMMAND_LINE)
+        overrides = [*(o.text for o in kept if o.key not in asked), *overrides]
     conf = load_conf((CONF_DIR, *conf_dirs))
     parsed = parse_overrides(overrides, COMMAND_LINE)
     code = read_code()

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.config.check import check_value
 from harness.config.fields import Limits
-from harness.config.groups import MAX_SEED
+from harness.config.groups import MAX_MAX_STEPS, MAX_SEED
 from harness.config.override import Override, parse_overrides, to_override
 from harness.config.yaml_file import load_yaml
 from harness.errors import UsageError
@@ -23,14 +23,14 @@ PAIRINGS = ("seed", "none")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 _ANALYSIS_LIMITS = {
-    "last_steps": Limits(ge=1),
-    "baseline_steps": Limits(ge=1),
-    "explode_factor": Limits(gt=1),
-    "explode_hold": Limits(ge=1),
-    "collapse_window": Limits(ge=1),
+    "last_steps": Limits(ge=1, le=MAX_MAX_STEPS),
+    "baseline_steps": Limits(ge=1, le=MAX_MAX_STEPS),
+    "explode_factor": Limits(gt=1, le=1e9),
+    "explode_hold": Limits(ge=1, le=MAX_MAX_STEPS),
+    "collapse_window": Limits(ge=1, le=MAX_MAX_STEPS),
     "collapse_fraction": Limits(gt=0, lt=1),
-    "margin": Limits(ge=0),
-    "alpha": Limits(gt=0, lt=0.5),
+    "margin": Limits(ge=0, le=1),
+    "alpha": Limits(ge=1e-6, lt=0.5),
 }
 
 
@@ -121,6 +121,8 @@ def _load_arms(content: Mapping[str, Any], path: Path) -> tuple[ArmSpec, ...]:
             "write `arms: {ipo: [loss=ipo]}`",
         )
     for name, overrides in plain.items():
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise UsageError(f"`{path}`: {name!r} can't be the name of an arm", "quote the name")
         texts = [] if overrides is None else overrides
         if not isinstance(texts, list):
             raise UsageError(
@@ -151,7 +153,10 @@ def _load_arms(content: Mapping[str, Any], path: Path) -> tuple[ArmSpec, ...]:
 
 def _expand_axis(axis: str, content: Any, path: Path) -> list[ArmSpec]:
     if not isinstance(content, Mapping):
-        raise UsageError(f"`{path}`: `{axis}` is {content!r}, want names with axes")
+        raise UsageError(
+            f"`{path}`: `{axis}` is {content!r}, want names with axes",
+            f"write `{axis}: {{ipo_{{eps}}: {{axes: {{loss.eps: [0.1, 0.2]}}}}}}`",
+        )
     arms = []
     for template, body in content.items():
         where = f"`{path}`: {axis} `{template}`"
@@ -167,14 +172,21 @@ def _expand_axis(axis: str, content: Any, path: Path) -> list[ArmSpec]:
         axes: dict[str, list[Any]] = {}
         for key, values in body["axes"].items():
             if not isinstance(values, list) or not values:
-                raise UsageError(f"{where}: axis `{key}` is {values!r}, want a list of values")
+                raise UsageError(
+                    f"{where}: axis `{key}` is {values!r}, want a list of values", "write `[a, b]`"
+                )
             axes[str(key)] = values
-        base = parse_overrides(body.get("overrides") or [], where)
+        texts = body.get("overrides") or []
+        if not isinstance(texts, list):
+            raise UsageError(
+                f"{where}: `overrides` is {texts!r}, want a list", "write `overrides: [loss=ipo]`"
+            )
+        base = parse_overrides(texts, where)
         for values in _combine(axis, axes, where):
             chosen = dict(zip(axes, values, strict=True))
             name = _fill_name(str(template), chosen, where)
-            texts = [to_override(key, value) for key, value in chosen.items()]
-            arms.append(ArmSpec(name, base + parse_overrides(texts, where)))
+            values_set = [to_override(key, value) for key, value in chosen.items()]
+            arms.append(ArmSpec(name, base + parse_overrides(values_set, where)))
     return arms
 
 
@@ -260,7 +272,7 @@ def _load_analysis(content: Any, path: Path) -> AnalysisSpec:
         return AnalysisSpec()
     names = [f.name for f in fields(AnalysisSpec)]
     if not isinstance(content, Mapping):
-        raise UsageError(f"`{path}`: `analysis` is {content!r}, want keys: {', '.join(names)}")
+        raise UsageError(f"`{path}`: `analysis` is {content!r}", f"keys: {', '.join(names)}")
     checked: dict[str, Any] = {}
     for key, value in content.items():
         if key not in names:
@@ -293,6 +305,11 @@ def _check_analysis(key: str, value: Any, path: Path) -> Any:
     if key == "primary":
         from analysis.metrics import METRICS  # noqa: PLC0415 (only where it is declared)
 
+        if not checked or len(set(checked)) != len(checked):
+            raise UsageError(
+                f"`{path}`: `analysis.primary` is {list(checked)}, want each metric once",
+                "write `primary: [solve_rate, mismatch_kl]`",
+            )
         for name in checked:
             if name not in METRICS:
                 raise UsageError(

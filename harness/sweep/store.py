@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.config.compose import identity_config
-from harness.errors import HarnessError, UsageError
-from harness.records.files import read_json, to_json, write_atomic, write_json
-from harness.records.layout import SweepPaths
+from harness.errors import UsageError
+from harness.records.files import read_json_if_there, to_json, write_atomic, write_json
+from harness.records.layout import RunPaths, SweepPaths
 from harness.records.model import (
     SCHEMA_VERSION,
     AnalysisSpec,
+    KeyDifference,
+    PlannedRun,
     PlanRecord,
     RunRecord,
     read_record,
@@ -49,24 +49,31 @@ def reconcile(plan: Plan, paths: SweepPaths) -> Plan:
     """
     stored = read_stored(paths)
     planned = {run.run_id: run for run in plan.record.runs}
+    on_disk = paths.runs()
     left = []
-    for run in paths.runs():
+    for run in on_disk:
         record = read_record(RunRecord, run.record)
+        _check_own_folder(run, record, plan.record.sweep)
         run_id = f"{record.arm}/seed_{record.seed}"
-        if record.sweep != plan.record.sweep:
-            raise UsageError(
-                f"`{paths.root}` holds runs of the sweep `{record.sweep}`, not of"
-                f" `{plan.record.sweep}`",
-                "give this sweep another name with --as NAME",
-            )
         if run_id not in planned:
             left.append(run_id)
-        elif planned[run_id].identity != record.identity:
-            shown = _first_difference(read_json(run.config), plan.configs[run_id])
+            continue
+        _check_unchanged(run, record, planned[run_id], plan.configs[run_id])
+    for planned_run in plan.record.runs:
+        run = paths.run(planned_run.arm, planned_run.seed)
+        if run.attempts_dir.exists() and not run.record.is_file():
             raise UsageError(
-                f"`{run.root}` was planned with another configuration{shown}",
-                "a run never changes: give the new sweep another name with --as NAME",
+                f"`{run.root}` has attempts and no `{run.record.name}`, so what they computed is"
+                " unknown",
+                "restore that file, or remove the folder",
             )
+    arms = {arm.name for arm in plan.record.arms}
+    if on_disk and not any(run.arm in arms for run in on_disk):
+        raise UsageError(
+            f"`{paths.root}` holds the runs of another sweep of that name: none of its arms is"
+            " planned here",
+            "give this sweep another name with --as NAME",
+        )
     return replace(
         plan,
         record=replace(
@@ -100,22 +107,45 @@ def write_plan(plan: Plan, paths: SweepPaths, sweep_text: bytes) -> None:
         ) from None
 
 
-def check_writable(root: Path) -> None:
-    """Refuse a sweep folder that can't be made, before anything is written."""
-    folder = root
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+def _check_own_folder(run: RunPaths, record: RunRecord, sweep: str) -> None:
+    if record.sweep != sweep:
         raise UsageError(
-            f"`{root}` can't be written: `{folder}` is not a folder you may write to",
-            "choose another place with HARNESS_OUTPUTS=DIR",
+            f"`{run.sweep.root}` holds runs of the sweep `{record.sweep}`, not of `{sweep}`",
+            "give this sweep another name with --as NAME",
+        )
+    if (record.arm, record.seed) != (run.arm, run.seed):
+        raise UsageError(
+            f"`{run.root}` is a copy: its `{run.record.name}` says {record.arm}/seed_{record.seed}",
+            "remove the copy; each run is computed in its own folder",
+        )
+
+
+def _check_unchanged(
+    run: RunPaths, record: RunRecord, planned: PlannedRun, config: Mapping[str, Any]
+) -> None:
+    """Refuse a run whose stored configuration is not the planned one."""
+    wanted = {key: value for key, value in config.items() if key != "max_steps"}
+    stored = read_json_if_there(run.config)
+    if planned.identity != record.identity:
+        differences = find_differences(stored, wanted) if stored is not None else ()
+        raise UsageError(
+            f"`{run.root}` was planned with another configuration{_show_first(differences)}",
+            "a run never changes: give the new sweep another name with --as NAME",
+        )
+    if stored is None:
+        return  # written again, as the identity says what stood there
+    differences = tuple(d for d in find_differences(stored, wanted) if _stands_in(d.key, stored))
+    if differences:
+        raise UsageError(
+            f"`{run.config}` is not what is planned now{_show_first(differences)}",
+            "a run keeps the configuration it was planned with: set the key back, or --as NAME",
         )
 
 
 def _write_runs(plan: Plan, paths: SweepPaths) -> None:
     for planned in plan.record.runs:
         run = paths.run(planned.arm, planned.seed)
-        if run.record.is_file():
+        if run.record.is_file() and run.config.is_file():
             continue
         config = {k: v for k, v in plan.configs[planned.run_id].items() if k != "max_steps"}
         files = load_trainer(config["trainer"]["type"]).files(config)
@@ -140,7 +170,8 @@ def _write_runs(plan: Plan, paths: SweepPaths) -> None:
 
 def _next_earlier(paths: SweepPaths) -> Path:
     folder = paths.earlier_plans_dir
-    numbers = [int(p.stem) for p in folder.glob("*.json")] if folder.is_dir() else []
+    names = [p.stem for p in folder.glob("*.json")] if folder.is_dir() else []
+    numbers = [int(name) for name in names if name.isdecimal()]
     return paths.earlier_plan(max(numbers, default=0) + 1)
 
 
@@ -153,12 +184,18 @@ def _earlier_analysis(stored: StoredPlan, now: AnalysisSpec) -> tuple[AnalysisSp
     return earlier
 
 
-def _first_difference(stored: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
-    try:
-        found = find_differences(identity_config(stored), identity_config(planned))
-    except (KeyError, HarnessError):
+def _show_first(differences: Sequence[KeyDifference]) -> str:
+    if not differences:
         return ""
-    if not found:
-        return ""
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f": {show_difference(found[0])}{more}"
+    more = f" and {len(differences) - 1} more" if len(differences) > 1 else ""
+    return f": {show_difference(differences[0])}{more}"
+
+
+def _stands_in(key: str, config: Mapping[str, Any]) -> bool:
+    """Whether a stored configuration has `key`: one of an older version lacks newer keys."""
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    return True

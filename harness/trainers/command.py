@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harness.config.fields import choice, output
+from harness.config.secret import looks_like_secret
 from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.records.layout import RunPaths
@@ -36,10 +37,6 @@ RESERVED_ENV_PREFIX = "HARNESS_"
 
 _TRAINER_FOLDER = RunPaths(Path()).trainer_dir.name
 _BRACES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|(?P<stray>[{}])")
-_SECRET_NAME = re.compile(
-    r"(.*_)?(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH)(_.*)?",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +173,12 @@ def check_command(config: Mapping[str, Any]) -> None:
     for key, text in texts.items():
         fill_placeholders(text, samples, key)
         if "\0" in text:
-            raise UsageError(f"`{key}` is {text!r}: no program can be given a zero byte")
+            raise UsageError(
+                f"`{key}` is {text!r}: no program can be given a zero byte", "leave it out"
+            )
     for name in trainer["env"]:
         _check_env_name(name)
+    _check_metrics_keys(trainer["metrics_keys"])
     for key in ("metrics", "checkpoints"):
         if trainer[key] is not None:
             _check_below(f"trainer.{key}", trainer[key])
@@ -187,14 +187,34 @@ def check_command(config: Mapping[str, Any]) -> None:
 def _check_env_name(name: str) -> None:
     key = f"trainer.env.{name}"
     if not name or "=" in name or "\0" in name:
-        raise UsageError(f"`{key}`: {name!r} can't be the name of a variable")
+        raise UsageError(
+            f"`{key}`: {name!r} can't be the name of a variable", "use letters, digits and `_`"
+        )
     if name.startswith(RESERVED_ENV_PREFIX):
-        raise UsageError(f"`{key}`: names with {RESERVED_ENV_PREFIX} are the harness's own")
-    if _SECRET_NAME.fullmatch(name):
+        raise UsageError(
+            f"`{key}`: names with {RESERVED_ENV_PREFIX} are the harness's own",
+            "the program finds them set; choose another name",
+        )
+    if looks_like_secret(name):
         raise UsageError(
             f"`{key}` looks like a secret, and a config is a file that others read",
             f"export {name} in the shell that calls harness: the program inherits it",
         )
+
+
+def _check_metrics_keys(metrics_keys: Mapping[str, str]) -> None:
+    """Refuse names that nothing would ever look up."""
+    if not metrics_keys:
+        return
+    from analysis.metrics import METRICS  # noqa: PLC0415 (only where keys are renamed)
+
+    known = {*METRICS, "step", "tokens"}
+    for name in metrics_keys:
+        if name not in known:
+            raise UsageError(
+                f"`trainer.metrics_keys.{name}`: there is no metric `{name}`",
+                did_you_mean(name, known, what="metrics"),
+            )
 
 
 def _check_below(key: str, value: str) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import run_command
+from harness.cli import print_error, run_command
+from harness.errors import UsageError
 
 SWEEP = """
 question: q
@@ -41,10 +42,9 @@ def expect_refusal(
     assert output.out == ""
     assert lines[0].startswith("error: ")
     assert error in lines[0]
-    assert len(lines) <= 2
-    if hint:
-        assert lines[1].startswith("hint: ")
-        assert hint in lines[1]
+    assert len(lines) == 2
+    assert lines[1].startswith("hint: ")
+    assert hint in lines[1]
     assert files_below(folder) == before
 
 
@@ -67,6 +67,13 @@ def expect_refusal(
         (["study", "--as", "../x"], "'../x' can't be the name of a sweep", ""),
         (["study", "trainer.native.x=1"], "changes what the runs of `study` compute", "--as"),
         (["study", "--jsn"], "there is no option `--jsn`", ""),
+        (["study.yaml"], "`study.yaml` does not exist", "`sweeps/study.yaml`"),
+        (["s" * 300], "there is no sweep", "`study`"),
+        (
+            ["study", "trainer.metrics_keys={stepp: s}"],
+            "there is no metric `stepp`",
+            "did you mean `step`?",
+        ),
     ],
 )
 def test_planning_and_running_refuse_mistakes_and_write_nothing(
@@ -123,7 +130,36 @@ def test_an_unknown_verb_or_option_hints_at_the_near_miss(
 
 
 def test_a_missing_argument_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    expect_refusal(folder, capsys, ["plan"], "SWEEP", "harness plan --help")
+    error = "the following arguments are required: SWEEP"
+    expect_refusal(folder, capsys, ["plan"], error, "harness plan --help")
+    assert run_command(["plan"]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {error}"
+
+
+def test_a_usage_error_without_a_hint_of_its_own_points_to_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for verb, hint in [
+        ("run", "hint: `harness run --help` tells what it takes"),
+        ("rnu", "hint: `harness --help` lists the verbs"),
+    ]:
+        print_error(UsageError("the sweep holds nothing"), verb=verb)
+        assert capsys.readouterr().err.splitlines() == ["error: the sweep holds nothing", hint]
+
+
+def test_an_error_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(UsageError("a \x1b[31mred\x1b[0m\n key\x07", "\x1bc"))
+    assert capsys.readouterr().err == "error: a red key\\x07\nhint: \\x1bc\n"
+
+
+def test_a_path_that_does_not_exist_is_never_taken_for_a_sweep_of_that_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "outputs" / "study").mkdir(parents=True)
+    (folder / "outputs" / "study" / "plan.json").write_text("{}")
+    for verb in ("clean", "status", "cancel", "report"):
+        error = "`/nonexist/zzz/study` does not exist"
+        expect_refusal(folder, capsys, [verb, "/nonexist/zzz/study"], error, "`study`")
 
 
 def test_an_output_root_that_is_a_file_is_refused(
@@ -132,6 +168,19 @@ def test_an_output_root_that_is_a_file_is_refused(
     (folder / "blocked").write_text("")
     monkeypatch.setenv("HARNESS_OUTPUTS", str(folder / "blocked"))
     expect_refusal(folder, capsys, ["run", "study"], "can't be written", "HARNESS_OUTPUTS")
+
+
+@pytest.mark.parametrize("root", ["a:b", "o" * 300])
+def test_an_output_root_that_no_code_can_run_from_is_refused(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    root: str,
+) -> None:
+    monkeypatch.setenv("HARNESS_OUTPUTS", root)
+    error = {"a:b": "path with `:`"}.get(root, "File name too long")
+    for verb in ("run", "plan"):
+        expect_refusal(folder, capsys, [verb, "study"], error, "HARNESS_OUTPUTS")
 
 
 def test_an_output_root_that_nobody_may_write_is_refused(

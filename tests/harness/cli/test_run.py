@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,8 +238,9 @@ def test_cancel_from_another_shell_ends_one_run_and_leaves_the_others(shell: She
     assert (code, out.count("cancelling")) == (0, 2)
     wait_until((shell.folder / "outputs/study/runs/ipo/seed_0/attempts/1/exit.json").is_file)
     gate.touch()
-    process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 1
+    assert "error: 2 cancelled of 4 runs; last: ipo/seed_1: cancelled" in err
     assert shell.states() == {
         "ipo/0": "cancelled",
         "icepop/0": "done",
@@ -256,7 +258,7 @@ def test_done_runs_of_other_code_need_consent(shell: Shell) -> None:
     shell.write(TRAINS.replace("[0, 1]", "[0, 1, 2]"))
     code, _, err = shell.run("run", "study", "--no-report")
     assert code == 2
-    assert "4 of 4 done runs were made by other code" in err
+    assert "4 done runs were made by other code" in err
     code, _, err = shell.run("run", "study", "--no-report", "--reuse-across-code")
     assert code == 0
     assert "2 missing" in err
@@ -329,4 +331,122 @@ def test_editing_a_frozen_program_does_not_change_the_runs_that_wait(shell: Shel
     assert copy.read_text() == (PROGRAMS / "waits.py").read_text()
     code, _, err = shell.run("run", "study", "--no-report")
     assert code == 2
-    assert "4 of 4 done runs were made by other code" in err
+    assert "4 done runs were made by other code" in err
+
+
+def test_of_several_that_run_at_once_only_the_one_that_runs_writes_its_plan(shell: Shell) -> None:
+    gate = shell.folder / "gate"
+    shell.write(sweep_text("waits", str(gate)))
+    steps = (6, 7, 8)
+    processes = [shell.start("run", "study", f"max_steps={n}", "--no-report") for n in steps]
+    wait_until(lambda: sum(p.poll() is not None for p in processes) == 2)
+    [winner] = [p for p in processes if p.poll() is None]
+    gate.touch()
+    ends = [(p.communicate(timeout=60)[1], p.returncode) for p in processes]
+    assert sorted(code for _, code in ends) == [0, 2, 2]
+    assert all("is being run by pid" in err for err, code in ends if code == 2)
+    wanted = steps[processes.index(winner)]
+    assert {run["max_steps"] for run in shell.read("study/plan.json")["runs"]} == {wanted}
+    [submission] = (shell.folder / "outputs/study/submissions").iterdir()
+    intent = json.loads((submission / "intent.json").read_text())
+    assert {run["max_steps"] for run in intent["runs"]} == {wanted}
+    assert not (shell.folder / "outputs/study/plans").exists()
+    assert not (shell.folder / "outputs/study/submit.lock").exists()
+
+
+def test_the_lock_is_released_where_nothing_is_missing_or_the_command_is_refused(
+    shell: Shell,
+) -> None:
+    shell.write(TRAINS)
+    lock = shell.folder / "outputs/study/submit.lock"
+    assert shell.run("run", "study", "--no-report")[0] == 0
+    assert not lock.exists()
+    assert shell.run("run", "study", "--no-report")[0] == 0
+    assert not lock.exists()
+    for path in shell.folder.glob("outputs/study/runs/*/*/attempts/1/claim.json"):
+        claim = json.loads(path.read_text())
+        path.write_text(json.dumps({**claim, "code_hash": "0123456789abcdef"}))
+    assert shell.run("run", "study", "max_steps=9", "--no-report")[0] == 2
+    assert not lock.exists()
+
+
+def test_code_that_cannot_be_copied_leaves_the_plan_as_it_was(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    plan = (shell.folder / "outputs/study/plan.json").read_bytes()
+    code_root = shell.folder / "outputs/study/code"
+    code_root.rename(shell.folder / "moved")
+    code_root.write_text("in the way")
+    code, _, err = shell.run("run", "study", "max_steps=8", "--no-report")
+    assert code == 2
+    error, hint = err.splitlines()
+    assert error.startswith("error: the code can't be copied to `outputs/study/code/")
+    assert "HARNESS_OUTPUTS" in hint
+    assert (shell.folder / "outputs/study/plan.json").read_bytes() == plan
+    assert not (shell.folder / "outputs/study/submit.lock").exists()
+
+
+def test_a_profile_that_does_not_fit_is_refused_before_anything_is_written(shell: Shell) -> None:
+    shell.write(TRAINS)
+    (shell.folder / "big.yaml").write_text("type: local\ngpus: ['0']\ngpus_per_run: 2\n")
+    code, _, err = shell.run("run", "study", "--on", "big.yaml")
+    assert code == 2
+    assert "`gpus_per_run` is 2" in err
+    assert not (shell.folder / "outputs").exists()
+
+
+@pytest.mark.parametrize("name", ["exit", "claim"])
+def test_a_run_with_a_damaged_record_is_left_out_and_the_others_run(
+    shell: Shell, name: str
+) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    path = "outputs/study/runs/ipo/seed_0/attempts/1"
+    record = shell.folder / path / f"{name}.json"
+    record.write_text(record.read_text()[:20])
+    code, _, err = shell.run("run", "study", "max_steps=7", "--no-report")
+    assert code == 1
+    assert f"error: ipo/seed_0 can't be run, it is unknown: `{path}/{name}.json`" in err
+    assert "hint: " in err
+    assert "Traceback" not in err
+    assert "4 runs = 2 arms x 2 seeds, 3 missing" in err
+    expected = {"ipo/0": "unknown", "icepop/0": "done", "ipo/1": "done", "icepop/1": "done"}
+    assert shell.states() == expected
+    code, _, err = shell.run("run", "study", "max_steps=7", "--no-report")
+    assert code == 1
+    assert "none of the others is missing" in err
+    assert shell.run("plan", "study", "max_steps=7")[0] == 0
+    # What the hint says helps.
+    if name == "exit":
+        record.unlink()
+    else:
+        shutil.rmtree(record.parent)
+    code, _, err = shell.run("run", "study", "max_steps=7", "--no-report")
+    assert (code, set(shell.states().values())) == (0, {"done"}), err
+
+
+def test_a_folder_that_is_no_run_disturbs_nothing(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    copy = shell.folder / "outputs/study/runs/ipo/seed_x"
+    shutil.copytree(shell.folder / "outputs/study/runs/ipo/seed_0", copy)
+    for verb in ("plan", "status", "run"):
+        code, _, err = shell.run(verb, "study")
+        assert (code, "Traceback" in err) == (0, False)
+
+
+def test_lowering_max_steps_keeps_runs_done_and_shows_both_numbers(shell: Shell) -> None:
+    shell.write(TRAINS)
+    shell.run("run", "study", "--no-report")
+    code, _, err = shell.run("run", "study", "max_steps=2", "--no-report")
+    assert (code, "all done" in err) == (0, True)
+    code, out, _ = shell.run("status", "study", "ipo/0")
+    assert (code, "done" in out, "5, asked 2" in out) == (0, True, True)
+
+
+def test_a_question_cannot_steer_the_terminal(shell: Shell) -> None:
+    shell.write(TRAINS.replace("question: does it run?", 'question: "does \\e[2J it \\a run?"'))
+    code, out, err = shell.run("run", "study")
+    assert (code, "it \\x07 run?" in out) == (0, True)
+    assert "\x1b" not in out + err
+    assert "\x07" not in out + err

@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
-from harness.config.compose import Composed, compose_all, identity_config, with_seed
+from harness.config.compose import (
+    Composed,
+    compose_all,
+    find_overruled,
+    identity_config,
+    with_seed,
+)
 from harness.config.conf_dir import load_conf
 from harness.config.override import parse_overrides, to_override
 from harness.errors import UsageError
@@ -71,7 +78,17 @@ def test_a_loss_overlay_replaces_the_whole_loss() -> None:
         (["max_steps=99999999999"], "want at most", ""),
         (["max_steps=???"], "`max_steps` has no value", ""),
         (["max_steps=${nope}"], "can't be resolved", "${"),
-        (["task.type=${now:%Y}"], "there is no task type", ""),
+        (["loss.type=icepop"], "the type belongs to the loss option", "loss=icepop"),
+        (["loss.eps=1_000"], "`_` inside a number", "loss.eps=1000"),
+        (["foo.bar=1"], "override `foo.bar=1`: unknown key `foo`", ""),
+        (["seed.x=3"], "override `seed.x=3`", ""),
+        (["max_steps=" + "9" * 5000], "can't be read", ""),
+        (["max_steps=" + "[" * 3000], "override `max_steps=[[[", ""),
+        ([*EXTERNAL, "trainer.native.x=shuffle([1,2])"], "can't be read", ""),
+        ([*EXTERNAL, "trainer.native.x=[???]"], "`trainer.native.x[0]` has no value", ""),
+        ([*EXTERNAL, 'trainer.native.k=${oc.env:"MY_TOKEN"}'], "reads the secret", ""),
+        ([*EXTERNAL, "trainer.native.k=${oc.env:GITHUB_PAT}"], "reads the secret", ""),
+        ([*EXTERNAL, "trainer.native.api_key=abc"], "looks like a secret", "shell"),
         (["max_steps=${now:%Y}"], "differs at each planning", ""),
         (["loss=ppo", "loss.ratio_high=2", "loss.max_importance_ratio=1.5"], "ratio", ""),
         ([*EXTERNAL, "trainer.native.k=${oc.env:WANDB_API_KEY}"], "reads the secret", "shell"),
@@ -84,6 +101,73 @@ def test_a_mistake_names_where_it_was_made(overrides: list[str], message: str, h
     assert "command line" in caught.value.message
     assert "\n" not in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("override", ["overlay=null", "overlay=[]", "experiment=null"])
+def test_no_overlay_and_no_experiment_can_be_said(override: str) -> None:
+    assert compose(override).config == compose().config
+
+
+def test_a_computed_name_of_a_variable_is_refused(tmp_path: Path) -> None:
+    text = "# @package _global_\ntrainer: {native: {n: HOME, k: '${oc.env:${trainer.native.n}}'}}\n"
+    folder = write(tmp_path, "overlay/odd.yaml", text)
+    with pytest.raises(UsageError, match="the name of a variable is computed"):
+        compose(*EXTERNAL, "overlay=[odd]", conf_dirs=(folder,))
+
+
+def test_names_that_only_resemble_secrets_pass() -> None:
+    native = compose(*EXTERNAL, "trainer.native.pad_token='<pad>'", "trainer.native.tokens=5")
+    assert native.config["trainer"]["native"] == {"pad_token": "<pad>", "tokens": 5}
+
+
+def test_what_a_trainer_refuses_is_blamed_on_the_override_that_set_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(*EXTERNAL, "trainer.metrics=/etc/passwd")
+    assert caught.value.message.startswith("command line: override `trainer.metrics=/etc/passwd`")
+
+
+@pytest.mark.parametrize("text", ["1:30", "010", "0x10", "1_000", "yes"])
+def test_a_value_that_yaml_11_reads_as_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    folder = write(
+        tmp_path, "overlay/odd.yaml", f"# @package _global_\ntrainer: {{native: {{x: {text}}}}}\n"
+    )
+    with pytest.raises(UsageError) as caught:
+        compose(*EXTERNAL, "overlay=[odd]", conf_dirs=(folder,))
+    assert f"`trainer.native.x` is `{text}`, which would be read as" in caught.value.message
+
+
+def test_the_shipped_files_mean_the_same_to_both_readers() -> None:
+    for options in load_conf((CONF_DIR,)).options.values():
+        for option in options.values():
+            seen = OmegaConf.to_container(OmegaConf.load(option.path))
+            assert isinstance(seen, dict)
+            seen.pop("defaults", None)
+            assert seen == option.content, option.path
+
+
+@pytest.mark.parametrize(
+    ("texts", "pair"),
+    [
+        (["a=1", "b=2", "a=3"], ("a=1", "a=3")),
+        (["a.b=1", "a={b: 2}"], ("a.b=1", "a={b: 2}")),
+        (["a={b: 2}", "a.b=1"], ("a={b: 2}", "a.b=1")),
+        (["a.b=1", "a=3"], ("a.b=1", "a=3")),
+        (["loss=ipo", "loss=icepop"], ("loss=ipo", "loss=icepop")),
+    ],
+)
+def test_the_overruled_override_is_found_with_its_overruler(
+    texts: list[str], pair: tuple[str, str]
+) -> None:
+    found = find_overruled(parse_overrides(texts, "x"))
+    assert found is not None
+    assert (found[0].text, found[1].text) == pair
+
+
+@pytest.mark.parametrize(
+    "texts", [["a=1", "b=2"], ["loss=ipo", "loss.eps=1"], ["a={b: 1}", "a.c=2"]]
+)
+def test_overrides_that_both_hold_are_not_overruled(texts: list[str]) -> None:
+    assert find_overruled(parse_overrides(texts, "x")) is None
 
 
 def test_a_typing_mistake_in_a_file_names_the_file(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_options_are_found_by_group_and_name(conf_dir: Path) -> None:
     [
         ("overlay/bad.yaml", "trainer: {}\n", "has no package line"),
         ("overlay/bad.yaml", "# @package overlay\ntrainer: {}\n", "has the package `overlay`"),
-        ("experiment/bad.yaml", "seed: 1\n", "has no package line"),
+        ("experiment/bad.yaml", "max_steps: 1\n", "has no package line"),
         ("loss/bad.yaml", "# @package _global_\nseed: 3\n", "sets keys of `loss` only"),
         ("loss/bad.yaml", "defaults:\n  - /trainer: x\n", "reaches outside `loss`"),
         (
@@ -45,6 +45,15 @@ def test_options_are_found_by_group_and_name(conf_dir: Path) -> None:
             "# @package _global_\ndefaults:\n  - /loss: ipo\n",
             "may only override groups",
         ),
+        ("overlay/bad.yaml", "# @package _global_\nhydra: {}\n", "unknown key `hydra`"),
+        ("overlay/bad.yaml", "# @package _global_\nseed: 5\n", "sets the seed"),
+        ("overlay/bad.yaml", "# @package _global_\nlos: {}\n", "unknown key `los`"),
+        (
+            "experiment/bad.yaml",
+            "# @package _global_\ndefaults: [override /los: ipo]\n",
+            "there is no group `los`",
+        ),
+        ("loss/bad.yaml", "defaults: 3\n", "`defaults` is 3, want a list"),
         ("los/ipo.yaml", "type: ipo\n", "there is no group `los`"),
         ("stray.yaml", "a: 1\n", "belongs to no group"),
         ("loss/bad.yml", "type: ipo\n", "would be ignored"),
@@ -62,6 +71,11 @@ def test_a_file_that_would_compose_to_something_else_is_refused(
         load_conf((conf_dir,))
     assert message in caught.value.message
     assert str(path) in caught.value.message
+
+
+def test_an_empty_defaults_list_is_none(conf_dir: Path) -> None:
+    (conf_dir / "loss" / "mine.yaml").write_text("defaults:\ntype: ipo\n")
+    assert load_conf((conf_dir,)).options["loss"]["mine"].content == {"type": "ipo"}
 
 
 def test_an_option_in_two_folders_is_an_error_naming_both(conf_dir: Path, tmp_path: Path) -> None:

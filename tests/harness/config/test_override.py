@@ -5,7 +5,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.override import find_overruled, parse_overrides, to_override
+from harness.config.override import parse_overrides, to_override
 from harness.errors import UsageError
 
 
@@ -30,13 +30,6 @@ def test_what_is_no_plain_override_is_refused_with_its_origin(text: str, message
 def test_a_number_in_an_override_list_is_refused() -> None:
     with pytest.raises(UsageError, match="3 is not text"):
         parse_overrides([3], "x")
-
-
-def test_the_overruled_override_is_found_with_its_overruler() -> None:
-    found = find_overruled(parse_overrides(["a=1", "b=2", "a=3"], "x"))
-    assert found is not None
-    assert (found[0].text, found[1].text) == ("a=1", "a=3")
-    assert find_overruled(parse_overrides(["a=1", "b=2"], "x")) is None
 
 
 @given(st.text().filter(lambda s: "$" not in s))

@@ -13,6 +13,7 @@ import pytest
 
 from harness.dispatch.interface import Order, Result, Snapshot, load_dispatcher
 from harness.dispatch.local import LocalDispatcher, count_slots
+from harness.dispatch.lock import acquire_lock, read_lock
 from harness.errors import UsageError
 from harness.profile import LocalProfile, Profile
 from harness.records.model import Intent, Receipt, read_record
@@ -78,6 +79,29 @@ def test_intent_stands_before_the_first_run_starts(make_sweep: MakeSweep) -> Non
     assert sweep.run("ok").attempts() == []
     assert handle.follow(lambda _snapshot: None).is_all_done
     assert sweep.claim("ok").nonce == intent.nonce
+
+
+def test_a_lock_that_is_handed_over_goes_with_the_queue(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep({"ok": TRAINS})
+    profile = Profile("test", LocalProfile(slots=1))
+    order = Order(sweep.paths, sweep.plan.runs, profile, "f" * 64)
+    lock = acquire_lock(sweep.paths)
+    handle = LocalDispatcher().submit(order, lock)
+    assert read_lock(sweep.paths) == lock.holder
+    assert handle.follow(lambda _snapshot: None).is_all_done
+    assert read_lock(sweep.paths) is None
+
+
+def test_a_lock_that_is_handed_over_is_released_where_the_order_is_refused(
+    make_sweep: MakeSweep,
+) -> None:
+    sweep = make_sweep({"ok": TRAINS})
+    profile = Profile("test", LocalProfile(slots=1))
+    order = Order(sweep.paths, sweep.plan.runs * 2, profile, "f" * 64)
+    with pytest.raises(UsageError, match="a run stands twice") as error:
+        LocalDispatcher().submit(order, acquire_lock(sweep.paths))
+    assert error.value.hint
+    assert read_lock(sweep.paths) is None
 
 
 def test_runs_start_in_the_given_order(make_sweep: MakeSweep) -> None:

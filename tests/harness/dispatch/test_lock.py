@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.dispatch.lock import acquire_lock, read_lock, require_no_live_lock
+from harness.dispatch.lock import acquire_lock, hold_lock, read_lock, require_no_live_lock
 from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json, write_json
 from harness.records.layout import SweepPaths
@@ -85,6 +85,26 @@ def test_stale_lock_is_broken_with_a_note(
     assert capsys.readouterr().err == note
 
 
+def test_held_lock_is_released_however_the_body_ends(sweep: SweepPaths) -> None:
+    with hold_lock(sweep) as lock:
+        assert read_lock(sweep) == lock.holder
+    assert read_lock(sweep) is None
+    with pytest.raises(KeyboardInterrupt), hold_lock(sweep):
+        raise KeyboardInterrupt
+    assert read_lock(sweep) is None
+    with hold_lock(sweep) as lock:
+        lock.release()
+        acquire_lock(sweep)  # by another
+    assert read_lock(sweep) is not None
+
+
+def test_lock_that_cannot_be_written_is_refused(sweep: SweepPaths) -> None:
+    sweep.root.write_text("a file")
+    with pytest.raises(UsageError, match="can't be written") as error, hold_lock(sweep):
+        pass
+    assert "HARNESS_OUTPUTS" in error.value.hint
+
+
 def test_release_leaves_the_lock_of_another(sweep: SweepPaths) -> None:
     lock = acquire_lock(sweep)
     write_lock(sweep, nonce="of another")
@@ -97,8 +117,9 @@ def test_release_leaves_the_lock_of_another(sweep: SweepPaths) -> None:
 def test_damaged_lock_is_an_error_that_names_it(sweep: SweepPaths) -> None:
     sweep.root.mkdir()
     sweep.lock.write_text("{")
-    with pytest.raises(HarnessError, match=r"submit\.lock"):
+    with pytest.raises(HarnessError, match=r"submit\.lock") as error:
         acquire_lock(sweep)
+    assert error.value.hint == "delete it once no `harness run` of the sweep is alive"
 
 
 def _compete(root: str, results: Queue[str]) -> None:

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from harness.dispatch.interface import RunProgress, Snapshot
-from harness.dispatch.progress import format_duration, render_ended, render_snapshot, show_progress
+from harness.dispatch.progress import (
+    format_duration,
+    format_step,
+    render_ended,
+    render_snapshot,
+    show_progress,
+)
 from harness.records.model import PlannedRun
 from harness.state.status import RunState
 
@@ -73,6 +81,32 @@ def test_without_a_terminal_each_ended_run_gives_one_line() -> None:
         "[1/2] ipo/seed_1 done: step 400 of 400, 3 s, solve rate 0.75",
         "[2/2] ipo/seed_2 failed: no step of 400 - exited 2",
     ]
+
+
+def test_a_stream_that_nobody_reads_ends_the_display_and_nothing_else() -> None:
+    done = make_progress("ipo", 1, RunState.DONE)
+    with Path("/dev/full").open("w") as stream, show_progress(stream) as show:
+        for _ in range(2):
+            show(make_snapshot(done))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # closing it must not fail
+
+
+def test_text_of_programs_cannot_steer_the_terminal() -> None:
+    failed = make_progress("ipo", 0, RunState.FAILED, step=7, error="\x1b[2J gone\x07\nand \x1bc")
+    line = render_ended(failed, 1, 1)
+    assert line == "[1/1] ipo/seed_0 failed: step 7 of 400 - gone\\x07 and \\x1bc"
+    console = Console(width=140, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(render_snapshot(make_snapshot(failed)))
+    assert "gone\\x07 and \\x1bc" in capture.get()
+    assert "\x1b" not in capture.get()
+
+
+def test_a_run_that_went_further_than_is_asked_now_shows_both_numbers() -> None:
+    progress = make_progress("ipo", 3, RunState.DONE, step=512)
+    assert render_ended(progress, 1, 1) == "[1/1] ipo/seed_3 done: step 512, asked 400"
+    assert [format_step(40, 100), format_step(100, 100)] == ["40/100", "100/100"]
+    assert [format_step(393, 5), format_step(7, None)] == ["393, asked 5", "7"]
 
 
 def test_ended_run_with_everything() -> None:

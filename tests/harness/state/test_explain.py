@@ -46,8 +46,9 @@ def test_run_that_never_started_has_no_log(make_sweep: MakeSweep) -> None:
         "",
         None,
     )
-    with pytest.raises(UsageError, match="run `ok/seed_0` was never started"):
+    with pytest.raises(UsageError, match="run `ok/seed_0` was never started") as error:
         tail_log(sweep.run("ok"), 5)
+    assert error.value.hint == "start it with `harness run toy`"
 
 
 @pytest.mark.parametrize("num_lines", [0, 1, 3, 100_000])

@@ -292,7 +292,21 @@ def test_damaged_record_makes_its_run_unknown_and_nothing_else(
     states = {status.run_id: status for status in read_states(sweep.paths, now=NOW)}
     assert states["ok/seed_0"].state is RunState.UNKNOWN
     assert str(path) in states["ok/seed_0"].reason
+    assert states["ok/seed_0"].is_damaged
+    assert "delete" in states["ok/seed_0"].hint
     assert states["other/seed_0"].state is RunState.QUEUED
+
+
+def test_damaged_intent_leaves_a_done_run_done(sweep: DiskSweep) -> None:
+    submission = sweep.submit()
+    write_claim(sweep, submission)
+    write_exit(sweep, "done")
+    submission.paths.intent.write_text("{")
+    assert state_of(sweep).state is RunState.DONE
+    write_exit(sweep, "failed")
+    status = state_of(sweep)
+    assert (status.state, status.is_damaged) == (RunState.UNKNOWN, True)
+    assert str(submission.paths.root) in status.hint
 
 
 def test_runs_that_left_the_plan_come_last_and_are_marked(make_sweep: MakeSweep) -> None:

@@ -84,3 +84,26 @@ def test_a_folder_full_of_data_is_refused(tmp_path: Path) -> None:
         file.truncate(60_000_000)
     with pytest.raises(UsageError, match="holds 60 MB, more than 50"):
         read_code(folder)
+
+
+def long_path(folder: Path, length: int) -> Path:
+    while len(str(folder)) < length:
+        folder /= "d" * min(200, length - len(str(folder)) - 1 or 1)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["file in the way", "path too long"])
+def test_a_copy_that_cannot_be_written_is_refused_and_leaves_nothing(
+    program: Path, tmp_path: Path, kind: str
+) -> None:
+    sweep = SweepPaths(tmp_path / "sweep")
+    if kind == "path too long":
+        sweep = SweepPaths(long_path(tmp_path, 4030))
+    sweep.root.mkdir(parents=True)
+    if kind == "file in the way":
+        sweep.code_root.write_text("")
+    before = sorted(sweep.root.iterdir())
+    with pytest.raises(UsageError, match="the code can't be copied to") as error:
+        freeze_code(read_code(program), sweep)
+    assert "HARNESS_OUTPUTS" in error.value.hint
+    assert sorted(sweep.root.iterdir()) == before

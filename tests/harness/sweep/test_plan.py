@@ -112,9 +112,10 @@ def test_a_declared_difference_outside_the_loss_is_allowed(tmp_path: Path) -> No
 
 
 def test_may_differ_is_by_whole_keys_not_by_prefix_of_letters(tmp_path: Path) -> None:
-    head = f"{HEAD}may_differ: [trainer.nat]\n"
-    with pytest.raises(UsageError, match=r"trainer\.native\.lr"):
-        plan(tmp_path, "  ipo: []\n  x: [trainer.native.lr=1]\n", head=head)
+    head = f"{HEAD}may_differ: [trainer.native.l]\n"
+    arms = "  ipo: [trainer.native.l=0]\n  x: [trainer.native.l=0, trainer.native.lr=1]\n"
+    with pytest.raises(UsageError, match=r"`trainer\.native\.lr`: None -> 1"):
+        plan(tmp_path, arms, head=head)
 
 
 def test_an_overlay_that_is_overruled_entirely_is_refused(tmp_path: Path) -> None:
@@ -147,3 +148,27 @@ def test_seed_dependent_keys_do_not_count_as_differences_between_arms(tmp_path: 
     result = plan(tmp_path, GOOD, head=head)
     assert [c["trainer"]["native"]["s"] for c in result.configs.values()] == [0, 0, 1, 1]
     assert [d.key for d in result.record.arms[1].differs] == ["loss.eps"]
+
+
+def test_a_difference_that_only_some_seeds_show_is_found(tmp_path: Path) -> None:
+    arms = "  ipo: [trainer.native.x=0]\n  kpop: [loss=kpop, 'trainer.native.x=${seed}']\n"
+    with pytest.raises(UsageError, match=r"`trainer\.native\.x`: 0 -> 1"):
+        plan(tmp_path, arms)
+
+
+def test_arms_that_compute_the_same_with_one_seed_are_refused(tmp_path: Path) -> None:
+    head = f"{HEAD}may_differ: [trainer.native]\n"
+    arms = "  ipo: [trainer.native.x=1]\n  b: ['trainer.native.x=${seed}']\n"
+    with pytest.raises(UsageError, match="`ipo` and `b` compute the same with seed 1"):
+        plan(tmp_path, arms, head=head)
+    later = head.replace("[0, 1]", "[2, 3]")
+    assert len(plan(tmp_path, arms, head=later).record.runs) == 4
+
+
+@pytest.mark.parametrize(("key", "hint"), [("los", "`loss`"), ("nothing.like.it", "compose")])
+def test_a_declared_difference_that_is_no_key_is_refused(
+    tmp_path: Path, key: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match="is no key of any run") as caught:
+        plan(tmp_path, GOOD, head=f"{HEAD}may_differ: [{key}]\n")
+    assert hint in caught.value.hint

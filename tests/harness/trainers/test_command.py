@@ -117,6 +117,8 @@ def test_any_string_reaches_the_program_unharmed(make_sweep: MakeSweep) -> None:
         ({"metrics": ""}, "`trainer.metrics` is ''", "{trainer_dir}"),
         ({"code_dir": "nowhere"}, "`trainer.code_dir` is 'nowhere', which is no folder", "folder"),
         ({"code_dir": ".", "cwd": "x"}, "`trainer.cwd` is 'x' beside `trainer.code_dir`", "drop"),
+        ({"metrics_keys": {"stepp": "s"}}, "there is no metric `stepp`", "did you mean `step`?"),
+        ({"metrics_keys": {"foo": "bar"}}, "`trainer.metrics_keys.foo`", "`mismatch_kl`"),
         ({"checkpoints": "a/../.."}, "`trainer.checkpoints` is 'a/../..'", "{trainer_dir}"),
     ],
 )
@@ -127,6 +129,7 @@ def test_config_that_cannot_work_is_refused_when_planning(
         check_command(make_config(**trainer))
     assert error in raised.value.message
     assert "\n" not in raised.value.message
+    assert raised.value.hint
     assert hint in raised.value.hint
 
 
@@ -158,6 +161,13 @@ def test_files_stand_below_the_trainer_folder() -> None:
         "checkpoints_format": "step_folders",
     }
     assert command_files(make_config()).checkpoints is None
+
+
+def test_known_metrics_may_have_keys_of_their_own() -> None:
+    keys = {"step": "s", "tokens": "t", "mismatch_kl": "kl", "solve_rate": "reward"}
+    config = make_config(metrics_keys=keys)
+    check_command(config)
+    assert command_files(config).metrics_keys == keys
 
 
 def test_every_registered_trainer_loads_under_its_name() -> None:
