@@ -9,6 +9,7 @@ can't reach 5 % with fewer than six pairs however they come out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -81,6 +82,18 @@ class Comparison:
         """The verdict with its detail."""
         return f"{self.verdict} ({self.detail})" if self.detail else str(self.verdict)
 
+    @property
+    def has_interval_beside_zero(self) -> bool:
+        """Whether the interval, which is not adjusted, leaves out that there is no effect."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > self.no_effect or self.high < self.no_effect
+
+    @property
+    def no_effect(self) -> float:
+        """What `effect` is where arm and baseline are equal."""
+        return 1.0 if self.scale == "ratio" else 0.0
+
 
 @dataclass(frozen=True)
 class _Draft:
@@ -146,16 +159,17 @@ def _draft_metric(
             effect=off_scale(metric, test.effect),
             low=_possible(metric, off_scale(metric, test.low)),
             high=_possible(metric, off_scale(metric, test.high)),
-            p=test.p,
+            p=test.p if test.is_finite else None,
         )
     barrier = (
         _logging_barrier(arm, base, metric.name)
         or _count_barrier(arm, base)
         or _value_barrier(arm, base, metric)
+        or _overflow_barrier(test)
         or _small_barrier(num_arm, num_baseline, "pair" if is_paired else "run")
         or _collapse_barrier(arm, base, metric)
     )
-    return _Draft(comparison, test, barrier)
+    return _Draft(comparison, test if test is not None and test.is_finite else None, barrier)
 
 
 def _draft_event(arm: ArmSummary, base: ArmSummary, name: str, spec: AnalysisSpec) -> _Draft:
@@ -179,7 +193,8 @@ def _draft_event(arm: ArmSummary, base: ArmSummary, name: str, spec: AnalysisSpe
         barrier = _not_decidable(f"{_runs(num_undecidable)} can't be judged")
     barrier = barrier or _small_barrier(a[1], b[1], "run")
     if barrier is None and least_fisher_p(a[1], b[1]) >= spec.alpha:
-        barrier = _not_decidable(f"{a[1]} against {b[1]} runs can't reach {spec.alpha:.0%}")
+        level = f"{100 * spec.alpha:g}%"
+        barrier = _not_decidable(f"{a[1]} against {b[1]} runs can't reach {level}")
     return _Draft(comparison, None, barrier)
 
 
@@ -203,9 +218,8 @@ def _decide(draft: _Draft, p_holm: float | None, num_tests: int, spec: AnalysisS
     if found.p_holm >= spec.alpha:
         detail = "" if mde is None else _mde_text(metric, mde)
         return replace(found, verdict=Verdict.NO_DIFFERENCE, detail=detail)
-    neutral = 1.0 if found.scale == "ratio" else 0.0
     direction = "lower" if found.scale == "share" else metric.direction
-    return replace(found, verdict=_side(found.effect > neutral, direction))
+    return replace(found, verdict=_side(found.effect > found.no_effect, direction))
 
 
 def _side(is_higher: bool, direction: str) -> Verdict:
@@ -222,6 +236,8 @@ def _is_within_margin(found: Comparison, spec: AnalysisSpec) -> bool:
 
 
 def _mde_text(metric: MetricSpec, mde: float) -> str:
+    if not math.isfinite(mde):
+        return "MDE not finite"
     if metric.scale == "ratio":
         return f"MDE \N{MULTIPLICATION SIGN}{mde:.3g}"
     widest = _widest(metric)
@@ -310,6 +326,12 @@ def _value_barrier(arm: ArmSummary, base: ArmSummary, metric: MetricSpec) -> _Ba
 def _count(summary: RunSummary, name: str, field: str) -> int:
     mean = summary.means.get(name)
     return 0 if mean is None else int(getattr(mean, field))
+
+
+def _overflow_barrier(test: MeanTest | None) -> _Barrier:
+    if test is None or test.is_finite:
+        return None
+    return _not_decidable("the differences are beyond the range of floats")
 
 
 def _small_barrier(num_arm: int, num_baseline: int, noun: str) -> _Barrier:

@@ -12,7 +12,15 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.curve import BoolArray, Curve, IntArray, trailing_means, typical_spacing
+from analysis.curve import (
+    BoolArray,
+    Curve,
+    IntArray,
+    mean_of,
+    median_of,
+    trailing_means,
+    typical_spacing,
+)
 
 _MIN_BASELINE_VALUES = 3
 
@@ -87,16 +95,16 @@ def find_explosion(
     problem = _baseline_problem("mismatch KL", mismatch_kl, window, baseline_steps)
     if problem:
         return Event(EventState.UNDECIDABLE, reason=problem)
-    baseline = float(np.median(window.values))
+    baseline = median_of(window.values)
     if baseline <= 0:
         return Event(EventState.UNDECIDABLE, reason="the baseline mismatch KL is 0")
-    threshold = factor * baseline
+    threshold = factor * baseline  # Beyond floats only a KL that isn't finite is above it.
 
     steps = np.concatenate([mismatch_kl.steps, gone])
     values = np.concatenate([mismatch_kl.values, np.full(len(gone), np.nan)])
     order = np.argsort(steps)
     steps, values = steps[order], values[order]
-    is_above = ~(values <= threshold) & (steps >= first)
+    is_above = (~(values <= threshold) | ~np.isfinite(values)) & (steps >= first)
     found = _first_run_of(is_above, hold)
     last_step = int(steps[-1])
     if found is None:
@@ -104,6 +112,29 @@ def find_explosion(
     is_lost = ~np.isfinite(values[found : found + hold])
     reason = "non-finite or no longer logged" if is_lost.any() else ""
     return Event(EventState.YES, int(steps[found]), last_step, baseline, threshold, reason)
+
+
+def find_baseline_explosion(
+    mismatch_kl: Curve,
+    going_on: IntArray,
+    *,
+    baseline_steps: tuple[int, int],
+    factor: float,
+    hold: int,
+) -> int | None:
+    """Return the step of its own `baseline_steps` at which mismatch KL explodes, or None.
+
+    Judged by the rule of `find_explosion`, with the whole window as the baseline and with its first
+    third: an explosion within the window lifts the median of the whole and so hides itself.
+    """
+    first, last = baseline_steps
+    found = [
+        find_explosion(
+            mismatch_kl, going_on, baseline_steps=(first, end), factor=factor, hold=hold
+        ).step
+        for end in (last, first + (last - first) // 3)
+    ]
+    return min((step for step in found if step is not None and step <= last), default=None)
 
 
 def find_collapse(
@@ -124,7 +155,7 @@ def find_collapse(
     problem = _baseline_problem("solve rate", solve_rate, baseline_window, baseline_steps)
     if problem:
         return Event(EventState.UNDECIDABLE, reason=problem)
-    baseline = float(np.mean(baseline_window.values))
+    baseline = mean_of(baseline_window.values)
     if baseline <= 0:
         return Event(EventState.UNDECIDABLE, reason="the baseline solve rate is 0")
     threshold = fraction * baseline
@@ -138,7 +169,7 @@ def find_collapse(
             last_step=last_step,
             baseline=baseline,
             threshold=threshold,
-            reason=f"fewer than {window} steps after the baseline window",
+            reason=f"fewer than {window} steps to judge after the baseline window",
         )
     if last_logged_step >= last_step + max(window, 2 * typical_spacing(solve_rate.steps)):
         return Event(
@@ -165,7 +196,7 @@ def _baseline_problem(
     if curve.steps[0] > first + typical_spacing(curve.steps):
         return f"{label} begins at step {curve.steps[0]}, after the baseline window has begun"
     if curve.steps[-1] <= last:
-        return f"{label} ends at step {curve.steps[-1]}, before the baseline window is over"
+        return f"{label} is there up to step {curve.steps[-1]}, not beyond the baseline window"
     needed = min(_MIN_BASELINE_VALUES, last - first + 1)
     if len(window) < needed:
         return f"{label} has {len(window)} values in baseline steps {first}-{last}, not {needed}"

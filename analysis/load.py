@@ -37,12 +37,14 @@ class _Records:
     record: RunRecord | None
     config: dict[str, Any] | None
     attempts: tuple[Attempt, ...]
+    foreign: str = ""
 
 
 def load_sweep(sweep_dir: Path) -> Sweep:
     """Return the plan, the runs and the long table of the sweep in `sweep_dir`.
 
-    What single runs lack or hold in excess becomes a notice; the others are read all the same.
+    What single runs lack or hold in excess becomes a notice; the others are read all the same. A
+    folder whose run.json names another run than the plan's counts as foreign, and is not read.
 
     Raises:
         UsageError: the folder holds no sweep.
@@ -98,15 +100,28 @@ def _read_records(paths: RunPaths, planned: PlannedRun, notices: list[Notice]) -
         config = read_json_if_there(paths.config)
     except HarnessError as error:
         notices.append(Notice("unreadable_record", _relative(error.message, paths)))
+    foreign = _other_run(record, planned)
+    if foreign:
+        return _Records(planned, None, None, (), foreign)
     for attempt in paths.attempts():
         try:
             attempts.append(_read_attempt(attempt))
         except HarnessError as error:
             notices.append(Notice("unreadable_record", _relative(error.message, paths)))
-    if record is not None and record.identity != planned.identity:
-        message = f"{planned.run_id} was run under another config than the plan's"
-        notices.append(Notice("other_identity", message))
     return _Records(planned, record, config, tuple(attempts))
+
+
+def _other_run(record: RunRecord | None, planned: PlannedRun) -> str:
+    """Say which other run than the planned one a folder holds; empty where it is that one."""
+    if record is None:
+        return ""
+    if record.arm != planned.arm:
+        return f"run.json says arm `{record.arm}`"
+    if record.seed != planned.seed:
+        return f"run.json says seed {record.seed}"
+    if record.identity != planned.identity:
+        return "run.json says another config than the plan's"
+    return ""
 
 
 def _read_attempt(paths: AttemptPaths) -> Attempt:
@@ -158,6 +173,7 @@ def _make_run(
         curves=run_curves,
         num_superseded=num_superseded,
         time=_time(found.attempts, len(steps)),
+        foreign=found.foreign,
     )
     notices.extend(_file_notices(run))
     return run
@@ -175,6 +191,8 @@ def _not_its_metric(name: str, curve: Curve) -> str:
 
 
 def _state(found: _Records, steps: list[int]) -> RunState:
+    if found.foreign:
+        return RunState.FOREIGN
     if not found.attempts:
         return RunState.PLANNED
     newest = found.attempts[-1].exit

@@ -27,6 +27,8 @@ class RunState(StrEnum):
     UNFINISHED = "unfinished"
     """Its newest attempt has left no exit: it is running or was cut off."""
     PLANNED = "planned"
+    FOREIGN = "foreign"
+    """Its folder holds another run than the plan's; nothing in it is read."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Run:
         keys: which trainer key means which metric.
         curves: live values by canonical metric.
         num_superseded: steps whose earlier values a resume has superseded.
+        foreign: what its run.json says instead, where its folder holds another run.
     """
 
     planned: PlannedRun
@@ -77,6 +80,7 @@ class Run:
     curves: dict[str, Curve] = field(default_factory=dict)
     num_superseded: int = 0
     time: RunTime = field(default_factory=lambda: RunTime(None, None, None, None))
+    foreign: str = ""
 
     @property
     def arm(self) -> str:

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
+from analysis.curve import FloatArray, mean_of
+
 POWER = 0.8
 """Power that minimum detectable differences are stated for."""
+
+_SQUARABLE = (1e-140, 1e140)  # Beyond these, squares or their sums leave the range of floats.
+_LARGEST_NONCENTRAL = 1e4  # SciPy's noncentral t distribution is wrong from about 1e6 on.
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class MeanInterval:
 class MeanTest:
     """A test that a mean, or a difference of means, is zero.
 
+    Numbers that floats can't hold are infinite or NaN.
+
     Attributes:
         effect: estimate; `low` and `high` its interval of level 1 - alpha.
         standard_error, df: of the t statistic.
@@ -42,6 +49,11 @@ class MeanTest:
     standard_error: float
     df: float
     p: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether estimate, error and p are numbers; the ends of the interval need not be."""
+        return all(map(math.isfinite, (self.effect, self.standard_error, self.df, self.p)))
 
 
 @dataclass(frozen=True)
@@ -57,18 +69,18 @@ class Share:
 def mean_interval(values: Sequence[float], alpha: float) -> MeanInterval:
     """Return mean and Student t interval of level 1 - `alpha` over runs (at least one)."""
     data = np.asarray(values, dtype=np.float64)
-    mean = float(data.mean())
+    mean = mean_of(data)
     if len(data) < 2:
         return MeanInterval(len(data), mean, None, None)
-    half = _t_quantile(alpha, len(data) - 1) * float(data.std(ddof=1)) / math.sqrt(len(data))
+    half = _half_width(alpha, len(data) - 1, _spread(data) / math.sqrt(len(data)))
     return MeanInterval(len(data), mean, mean - half, mean + half)
 
 
 def paired_t(differences: Sequence[float], alpha: float) -> MeanTest:
     """Return the paired t test of per-pair `differences` (at least two)."""
     data = np.asarray(differences, dtype=np.float64)
-    standard_error = float(data.std(ddof=1)) / math.sqrt(len(data))
-    return _t_test(float(data.mean()), standard_error, len(data) - 1, alpha)
+    standard_error = _spread(data) / math.sqrt(len(data))
+    return _t_test(mean_of(data), standard_error, len(data) - 1, alpha)
 
 
 def welch_t(arm: Sequence[float], baseline: Sequence[float], alpha: float) -> MeanTest:
@@ -77,23 +89,29 @@ def welch_t(arm: Sequence[float], baseline: Sequence[float], alpha: float) -> Me
     Degrees of freedom after Welch (1947) and Satterthwaite (1946).
     """
     a, b = (np.asarray(values, dtype=np.float64) for values in (arm, baseline))
-    part_a, part_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
-    total = part_a + part_b
+    error_a, error_b = _spread(a) / math.sqrt(len(a)), _spread(b) / math.sqrt(len(b))
+    total = math.hypot(error_a, error_b)
     df = float(len(a) + len(b) - 2)
-    if total > 0:
-        df = total**2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
-    return _t_test(float(a.mean() - b.mean()), math.sqrt(total), df, alpha)
+    if 0 < total < math.inf:
+        share_a, share_b = (error_a / total) ** 2, (error_b / total) ** 2
+        df = 1 / (share_a**2 / (len(a) - 1) + share_b**2 / (len(b) - 1))
+    return _t_test(mean_of(a) - mean_of(b), total, df, alpha)
 
 
 def minimum_detectable(standard_error: float, df: float, alpha: float) -> float:
     """Return the true difference that a two-sided t test at level `alpha` finds with `POWER`.
 
     Solves the power of the noncentral t distribution for its shift, with the observed standard
-    error in place of the true one.
+    error in place of the true one. Infinite where `alpha` is too small for any float.
     """
     if standard_error == 0:
         return 0.0
     critical = _t_quantile(alpha, df)
+    if critical > _LARGEST_NONCENTRAL:
+        # So far out the noise of the mean is nothing beside that of the variance: what is left is
+        # shift / sqrt(chi2 / df) > critical.
+        quantile = float(stats.chi2.ppf(POWER, df))
+        return critical * math.sqrt(quantile / df) * standard_error
 
     def missing_power(shift: float) -> float:
         # The other tail adds less than alpha / 2 and only near a shift of zero.
@@ -109,7 +127,8 @@ def minimum_detectable(standard_error: float, df: float, alpha: float) -> float:
 def clopper_pearson(k: int, n: int, alpha: float) -> Share:
     """Return `k` of `n` with the interval of Clopper and Pearson (1934); [0, 1] for n = 0."""
     low = 0.0 if k == 0 else float(stats.beta.ppf(alpha / 2, k, n - k + 1))
-    high = 1.0 if k == n else float(stats.beta.ppf(1 - alpha / 2, k + 1, n - k))
+    # By symmetry, as 1 - alpha / 2 would lose a small alpha.
+    high = 1.0 if k == n else 1.0 - float(stats.beta.ppf(alpha / 2, n - k, k + 1))
     return Share(k, n, low, high)
 
 
@@ -135,8 +154,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _t_test(effect: float, standard_error: float, df: float, alpha: float) -> MeanTest:
-    half = _t_quantile(alpha, df) * standard_error
-    if standard_error > 0:
+    half = _half_width(alpha, df, standard_error)
+    if math.isnan(effect) or not math.isfinite(standard_error):
+        p = math.nan
+    elif standard_error > 0:
         p = 2.0 * float(stats.t.sf(abs(effect) / standard_error, df))
     else:
         p = 1.0 if effect == 0 else 0.0
@@ -144,4 +165,22 @@ def _t_test(effect: float, standard_error: float, df: float, alpha: float) -> Me
 
 
 def _t_quantile(alpha: float, df: float) -> float:
-    return float(stats.t.ppf(1 - alpha / 2, df))
+    """Return the two-sided critical value; infinite where `alpha` is too small for SciPy."""
+    found = float(stats.t.isf(alpha / 2, df))
+    return found if 0 < found < math.inf else math.inf
+
+
+def _half_width(alpha: float, df: float, standard_error: float) -> float:
+    return 0.0 if standard_error == 0 else _t_quantile(alpha, df) * standard_error
+
+
+def _spread(data: FloatArray) -> float:
+    """Return the standard deviation (n - 1 in the divisor), whatever the size of the values."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        off = data - mean_of(data)
+        largest = float(np.abs(off).max())
+        if largest == 0 or not math.isfinite(largest):
+            return largest
+        if _SQUARABLE[0] < largest < _SQUARABLE[1]:
+            return float(data.std(ddof=1))
+        return largest * math.sqrt(float(np.sum((off / largest) ** 2)) / (len(data) - 1))

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.curve import EMPTY_CURVE, Curve, IntArray, trailing_means
+from analysis.curve import EMPTY_CURVE, Curve, IntArray, mean_of, trailing_means
 from analysis.events import (
     Event,
     EventState,
+    find_baseline_explosion,
     find_collapse,
     find_explosion,
     gone_steps,
@@ -22,7 +23,6 @@ from analysis.statistics import MeanInterval, Share, clopper_pearson, mean_inter
 from harness.records.model import AnalysisSpec
 
 _LOGGED_BY_TRAINER = ("learning_rate", "grad_norm", "loss", "entropy", "is_masked")
-_LARGEST_LOG = 700.0  # The interval of a few wildly spread logs may end beyond any float.
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class WindowMean:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run comes to.
+    """What one run comes to, up to the last step that is judged.
 
     Attributes:
         means: by metric; empty unless the run is done.
@@ -73,6 +73,8 @@ class RunSummary:
             that window ends. The final KL says little after a collapse: advantages are 0, weights
             freeze and the inference engine catches up.
         kl_gone_from: first step at which mismatch KL was gone while the trainer went on.
+        baseline_explosion_step: where mismatch KL explodes within the baseline window, see
+            `find_baseline_explosion`.
     """
 
     run: Run
@@ -82,6 +84,7 @@ class RunSummary:
     peak_kl: float | None
     peak_kl_step: int | None
     kl_gone_from: int | None
+    baseline_explosion_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,21 +124,39 @@ class ArmSummary:
 
 def final_window(runs: Sequence[Run], last_steps: int) -> FinalWindow | None:
     """Return the last `last_steps` steps that every finished run logged; None without any."""
-    logged = [_logged_steps(run) for run in runs if run.is_done and run.curves]
-    if not logged:
-        return None
-    common = logged[0]
-    for steps in logged[1:]:
-        common = np.intersect1d(common, steps, assume_unique=True)
+    common = _common_steps(runs)
     if not len(common):
         return None
     return FinalWindow(common[-last_steps:], int(common[0]), int(common[-1]), len(common))
 
 
-def summarize_run(run: Run, window: FinalWindow | None, spec: AnalysisSpec) -> RunSummary:
-    """Return window means, events and the highest windowed mismatch KL of `run`."""
-    kl = run.curve("mismatch_kl") or EMPTY_CURVE
+def last_judged_step(runs: Sequence[Run]) -> int | None:
+    """Return the last step that every finished run logged; None without finished runs.
+
+    Events and peaks are judged up to there in every run, as a run that went on for longer has had
+    more chances. Where finished runs share no step it is the step at which the first of them ended.
+    """
+    common = _common_steps(runs)
+    if len(common):
+        return int(common[-1])
+    ends = [int(steps[-1]) for steps in _steps_of_finished(runs)]
+    return min(ends, default=None)
+
+
+def summarize_run(
+    run: Run, window: FinalWindow | None, spec: AnalysisSpec, *, judged_to: int | None = None
+) -> RunSummary:
+    """Return window means, events and the highest windowed mismatch KL of `run`.
+
+    Args:
+        judged_to: steps after it don't count; None for all steps of the run.
+    """
+    kl = (run.curve("mismatch_kl") or EMPTY_CURVE).up_to(judged_to)
+    last_step = run.last_step or 0
     going_on = _going_on(run)
+    if judged_to is not None:
+        last_step = min(last_step, judged_to)
+        going_on = going_on[going_on <= judged_to]
     gone = gone_steps(kl, going_on, last_reference_step=spec.baseline_steps[1])
     means: dict[str, WindowMean] = {}
     if window is not None and run.is_done:
@@ -159,8 +180,8 @@ def summarize_run(run: Run, window: FinalWindow | None, spec: AnalysisSpec) -> R
             hold=spec.explode_hold,
         ),
         collapsed=find_collapse(
-            run.curve("solve_rate") or EMPTY_CURVE,
-            run.last_step or 0,
+            (run.curve("solve_rate") or EMPTY_CURVE).up_to(judged_to),
+            last_step,
             baseline_steps=spec.baseline_steps,
             window=spec.collapse_window,
             fraction=spec.collapse_fraction,
@@ -168,6 +189,13 @@ def summarize_run(run: Run, window: FinalWindow | None, spec: AnalysisSpec) -> R
         peak_kl=peak[1] if peak else None,
         peak_kl_step=peak[0] if peak else None,
         kl_gone_from=int(gone[0]) if len(gone) else None,
+        baseline_explosion_step=find_baseline_explosion(
+            kl,
+            going_on,
+            baseline_steps=spec.baseline_steps,
+            factor=spec.explode_factor,
+            hold=spec.explode_hold,
+        ),
     )
 
 
@@ -193,12 +221,19 @@ def on_scale(spec: MetricSpec, value: float) -> float | None:
 
 
 def off_scale(spec: MetricSpec, value: float) -> float:
-    """Return the inverse of `on_scale`."""
-    return value if spec.scale == "difference" else math.exp(min(value, _LARGEST_LOG))
+    """Return the inverse of `on_scale`; infinite where it is beyond floats."""
+    if spec.scale == "difference":
+        return value
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
 
 
 def cut_to_bounds(spec: MetricSpec, value: float) -> float:
-    """Return `value` cut to what the metric can be."""
+    """Return `value` cut to what the metric can be; NaN stays NaN."""
+    if math.isnan(value):
+        return value
     low, high = spec.bounds
     value = value if low is None else max(low, value)
     return value if high is None else min(high, value)
@@ -233,13 +268,25 @@ def _event_share(events: list[Event], alpha: float) -> EventShare:
 def _window_mean(run: Run, name: str, steps: IntArray) -> WindowMean:
     inside = run.curves[name].at(steps)
     finite = inside.finite().values
-    mean = float(np.mean(finite)) if len(finite) else None
+    mean = mean_of(finite) if len(finite) else None
     return WindowMean(mean, len(finite), len(inside) - len(finite))
 
 
-def _logged_steps(run: Run) -> IntArray:
-    steps: IntArray = np.unique(np.concatenate([curve.steps for curve in run.curves.values()]))
-    return steps
+def _steps_of_finished(runs: Sequence[Run]) -> list[IntArray]:
+    """Return the steps that each finished run logged anything at, for those that logged any."""
+    return [
+        np.unique(np.concatenate([curve.steps for curve in run.curves.values()]))
+        for run in runs
+        if run.is_done and run.last_step is not None
+    ]
+
+
+def _common_steps(runs: Sequence[Run]) -> IntArray:
+    logged = _steps_of_finished(runs)
+    common = logged[0] if logged else EMPTY_CURVE.steps
+    for steps in logged[1:]:
+        common = np.intersect1d(common, steps, assume_unique=True)
+    return common
 
 
 def _going_on(run: Run) -> IntArray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ def write_report(sweep_dir: Path, *, progress: Callable[[str], None] | None = No
     """Write report.json, report.md, report.html, runs.csv and figures/ of the sweep.
 
     Records are only read. The same records give the same bytes; each file is replaced whole.
-    Whatever the runs left behind gives a report that says so.
+    Whatever the runs left behind gives a report that says so; libraries' warnings are kept back.
 
     Args:
         progress: called with a few words before each stage.
@@ -37,6 +40,26 @@ def write_report(sweep_dir: Path, *, progress: Callable[[str], None] | None = No
         UsageError: the folder holds no sweep.
         HarnessError: plan.json can't be read, or the report can't be written.
     """
+    with _quiet_libraries():
+        return _write_report(sweep_dir, progress or (lambda message: None))
+
+
+@contextlib.contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Keep back what libraries warn of: a reader can do nothing about it, and whatever is odd about
+    a sweep is in the report's own warnings."""
+    logger = logging.getLogger("matplotlib")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _write_report(sweep_dir: Path, say: Callable[[str], None]) -> ReportPaths:
     from analysis.load import load_sweep  # noqa: PLC0415  (pandas stays unloaded)
     from analysis.report.figures import plot_figures  # noqa: PLC0415  (matplotlib)
     from analysis.report.html import render_html  # noqa: PLC0415
@@ -45,7 +68,6 @@ def write_report(sweep_dir: Path, *, progress: Callable[[str], None] | None = No
     from analysis.report.runs_csv import render_runs_csv  # noqa: PLC0415
     from analysis.results import analyze  # noqa: PLC0415
 
-    say = progress or (lambda message: None)
     paths = SweepPaths(sweep_dir)
     say("reading runs")
     sweep = load_sweep(sweep_dir)

@@ -42,7 +42,8 @@ def time_table(report: Report) -> Table:
         )
         for run in report["runs"]
     )
-    total = sum(run["wall_s"] or 0.0 for run in report["runs"])
+    walls = [run["wall_s"] for run in report["runs"]]
+    total = sum(wall for wall in walls if isinstance(wall, float))
     note = f"All runs together: {format_duration(total)} of wall time."
     return Table("time", "Time", columns, rows, note, is_folded=True)
 

@@ -26,7 +26,8 @@ SMOOTHED_STEPS = 10
 
 _DPI = 144
 _MAX_POINTS = 2000
-
+_DRAWABLE = (1e-100, 1e100)  # Beyond these, axes with margins leave the range of floats.
+_LABEL_HEIGHT_PT = 11.0
 
 PAPER = "#FFFFFF"
 INK = "#333333"
@@ -131,15 +132,48 @@ def finish_axes(axes: Axes, panel: Panel) -> None:
         )
 
 
+def open_limits(axes: Axes) -> None:
+    """Give the y axis a height where its lines are constant, but for rounding.
+
+    Before anything asks for the limits: matplotlib's own would be one number, on a log axis.
+    """
+    low_high = _nearly_constant(axes)
+    if low_high is not None:
+        axes.set_autoscaley_on(False)  # Setting limits would let what is pending run first.
+        axes.set_ylim(low_high)
+
+
+def _nearly_constant(axes: Axes) -> tuple[float, float] | None:
+    """Return limits around the lines of `axes` where these are as good as constant, else None."""
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return None
+    low, high = float(values.min()), float(values.max())
+    if axes.get_yscale() == "log":
+        return (low / 3, high * 3) if 0 < high < 1.01 * low else None
+    half = 0.1 * max(abs(low), abs(high))
+    return (low - half, high + half) if 0 < high - low < 1e-5 * half else None
+
+
 class _FormatterAbove(LogFormatterSciNotation):
-    """Labels a log axis, but for what lies at or below the place of 0."""
+    """Labels a log axis, but for what lies below the place of 0 or where its label stands."""
 
     def __init__(self, floor: float) -> None:
         super().__init__(labelOnlyBase=False, minor_thresholds=(1.0, 0.4))
-        self._lowest = 1.5 * floor
+        self._floor = floor
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return "" if x < self._lowest else str(super().__call__(x, pos))
+        return (
+            "" if self._points_above_floor(x) < _LABEL_HEIGHT_PT else str(super().__call__(x, pos))
+        )
+
+    def _points_above_floor(self, x: float) -> float:
+        axes = getattr(self.axis, "axes", None)
+        if x <= self._floor or not isinstance(axes, Axes):
+            return 0.0
+        ends = axes.transData.transform([(0.0, self._floor), (0.0, x)])
+        return float(ends[1, 1] - ends[0, 1]) * 72.0 / axes.figure.dpi
 
 
 def draw_seeds(axes: Axes, arm: ArmSummary, panel: Panel, color: str, *, is_alone: bool) -> None:
@@ -162,7 +196,7 @@ def draw_middle(axes: Axes, arm: ArmSummary, panel: Panel, style: ArmStyle) -> N
 
 
 def line_of(curve: Curve, panel: Panel) -> tuple[IntArray, FloatArray]:
-    """Return the points of `curve` as drawn: a value that is not finite breaks the line."""
+    """Return the points of a drawable `curve`: a value that is not finite breaks the line."""
     values = curve.values.copy()
     if panel.is_smoothed:
         smooth = trailing_means(curve, SMOOTHED_STEPS)
@@ -220,7 +254,8 @@ def floor_of(arms: Sequence[ArmSummary], metric: str) -> float | None:
         if (curve := summary.run.curve(metric)) is not None
     ]
     together = np.concatenate(values) if values else np.array([])
-    positive = together[together > 0]
+    together = together[np.abs(together) <= _DRAWABLE[1]]
+    positive = together[together >= _DRAWABLE[0]]
     if len(positive) == len(together):
         return None
     return float(positive.min()) / 3 if len(positive) else 0.1
@@ -228,4 +263,12 @@ def floor_of(arms: Sequence[ArmSummary], metric: str) -> float | None:
 
 def _logged(arm: ArmSummary, panel: Panel) -> list[Curve]:
     curves = [summary.run.curve(panel.metric) for summary in arm.runs]
-    return [curve for curve in curves if curve is not None]
+    return [drawable(curve) for curve in curves if curve is not None]
+
+
+def drawable(curve: Curve) -> Curve:
+    """Return `curve` without what no axis can hold: values beyond 1e100 are not finite here, and
+    those below 1e-100 are 0."""
+    size = np.abs(curve.values)
+    values = np.where(size > _DRAWABLE[1], np.nan, curve.values)
+    return Curve(curve.steps, np.where(size < _DRAWABLE[0], 0.0, values))

@@ -18,9 +18,11 @@ from analysis.report.drawing import (
     Panel,
     draw_middle,
     draw_seeds,
+    drawable,
     finish_axes,
     floor_of,
     line_of,
+    open_limits,
     prepare_axes,
     render_png,
 )
@@ -108,6 +110,7 @@ def _together(
                 draw_seeds(axes, arm, panel, styles[arm.arm].color, is_alone=False)
             for arm in results.arms:
                 draw_middle(axes, arm, panel, styles[arm.arm])
+            open_limits(axes)
             finish_axes(axes, panel)
         rows[-1].set_xlabel("step")
         _add_legend(canvas, styles)
@@ -164,6 +167,7 @@ def _by_arm(results: Results) -> Figure | None:
                 prepare_axes(axes, panel, _windows(results))
                 if any(summary.run.curve(panel.metric) for summary in arm.runs):
                     draw_seeds(axes, arm, panel, color, is_alone=True)
+                    open_limits(axes)
                     _mark_events(axes, arm, panel)
                     group.append(axes)
                 else:
@@ -185,6 +189,8 @@ def _by_arm(results: Results) -> Figure | None:
         "One line per seed. On a seed's line, a cross marks where its mismatch KL exploded and a "
         "triangle where its solve rate collapsed."
     )
+    if results.runs_beyond:
+        caption += f" Events are judged up to step {results.judged_to}."
     events = "; ".join(
         f"{arm.arm}: {len(arm.exploded.steps)} exploded, {len(arm.collapsed.steps)} collapsed of "
         f"{len(arm.done)} finished"
@@ -204,7 +210,7 @@ def _logged_panels(results: Results, panels: Sequence[Panel]) -> list[Panel]:
         replace(panel, floor=floor_of(results.arms, panel.metric) if panel.is_log else None)
         for panel in panels
         if any(
-            curve is not None and len(curve.finite())
+            curve is not None and len(drawable(curve).finite())
             for summary in results.runs
             for curve in [summary.run.curve(panel.metric)]
         )
@@ -244,7 +250,7 @@ def _mark_events(axes: Axes, arm: ArmSummary, panel: Panel) -> None:
         curve = summary.run.curve(panel.metric)
         if step is None or curve is None:
             continue
-        steps, values = line_of(curve, panel)
+        steps, values = line_of(drawable(curve), panel)
         known = np.flatnonzero((steps <= step) & np.isfinite(values))
         if len(known):
             axes.plot(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.comparison import Comparison, Verdict
 from analysis.metrics import metric_spec
-from analysis.report.numbers import format_effect, format_p
+from analysis.report.numbers import format_effect, format_level, format_p
 from analysis.results import Results
 from analysis.summary import ArmSummary, EventShare
 
@@ -15,7 +15,9 @@ def find_findings(results: Results) -> list[str]:
     """Return one sentence per event and one per arm."""
     if not any(arm.done for arm in results.arms):
         return ["No run has finished: there is nothing to compare yet."]
-    sentences = [_event_sentence(name, results.arms) for name in _EVENT_WORDS]
+    # Where every run ends at the same step, there is nothing to say about how far it was judged.
+    end = results.judged_to if results.runs_beyond else None
+    sentences = [_event_sentence(name, results.arms, end) for name in _EVENT_WORDS]
     baseline = results.sweep.plan.baseline
     words = {item.words for item in results.comparisons}
     if len(words) == 1 and len(results.comparisons) > 1:
@@ -25,18 +27,21 @@ def find_findings(results: Results) -> list[str]:
         if items and {item.words for item in items} == {items[0].words} and _is_open(items[0]):
             sentences.append(f"{arm.arm} against {baseline}: {items[0].words}.")
         elif items:
-            parts = "; ".join(_comparison_text(item) for item in items)
+            alpha = results.sweep.plan.analysis.alpha
+            parts = "; ".join(_comparison_text(item, alpha) for item in items)
             sentences.append(f"{arm.arm} against {baseline}: {parts}.")
     return sentences
 
 
-def _comparison_text(item: Comparison) -> str:
+def _comparison_text(item: Comparison, alpha: float) -> str:
     text = f"{metric_spec(item.name).label} {item.words}"
     if _is_open(item):
         return text
     text += f", {format_effect(item.scale, item.effect, item.low, item.high)}"
     if item.verdict is Verdict.WITHIN_MARGIN:
         return text
+    if item.verdict is Verdict.NO_DIFFERENCE and item.has_interval_beside_zero:
+        text += f" ({format_level(alpha)} interval before Holm)"
     p = format_p(item.p_holm)
     return f"{text}, p {p if p.startswith('<') else f'= {p}'} after Holm"
 
@@ -45,11 +50,12 @@ def _is_open(item: Comparison) -> bool:
     return item.verdict in (Verdict.NOT_DECIDABLE, Verdict.INCOMPLETE)
 
 
-def _event_sentence(name: str, arms: tuple[ArmSummary, ...]) -> str:
+def _event_sentence(name: str, arms: tuple[ArmSummary, ...], judged_to: int | None) -> str:
     shares = {arm.arm: _share(arm, name) for arm in arms if arm.done}
     decided = {arm: event for arm, event in shares.items() if event.share is not None}
     if not decided:
-        return f"{_EVENT_WORDS[name]}: not decidable in any finished run."
+        text = f"{_EVENT_WORDS[name]}: not decidable in any finished run"
+        return f"{text}{_up_to(judged_to)}."
     happened = {arm: event for arm, event in decided.items() if event.steps}
     never = [arm for arm in decided if arm not in happened]
     undecidable = [arm for arm in shares if arm not in decided]
@@ -66,7 +72,11 @@ def _event_sentence(name: str, arms: tuple[ArmSummary, ...]) -> str:
             text += f"; in no finished run of {', '.join(never)}"
     if undecidable:
         text += f"; not decidable for {', '.join(undecidable)}"
-    return f"{text}."
+    return f"{text}{_up_to(judged_to)}."
+
+
+def _up_to(judged_to: int | None) -> str:
+    return "" if judged_to is None else f" (judged up to step {judged_to}, which every arm reached)"
 
 
 def _share(arm: ArmSummary, name: str) -> EventShare:

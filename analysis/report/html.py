@@ -5,17 +5,25 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from analysis.report import background, tables
 from analysis.report.cells import Report
+from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
 from analysis.report.method import describe_command, describe_method
 from analysis.report.numbers import format_time
 from analysis.report.style import arm_styles
 
 _TEMPLATES_DIR = Path(__file__).parent / "templates"
+
+
+def _show_controls_in(value: Any) -> Any:
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return show_controls(value) if is_text else value
 
 
 def render_html(report: Report, figures: Sequence[Figure]) -> str:
@@ -26,6 +34,7 @@ def render_html(report: Report, figures: Sequence[Figure]) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_show_controls_in,
     )
     template = environment.get_template("report.html.j2")
     return template.render(

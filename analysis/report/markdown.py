@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from analysis.report import background, tables
 from analysis.report.cells import Cell, Report, Table
+from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
 from analysis.report.method import describe_command, describe_method
 from analysis.report.numbers import format_time
@@ -42,8 +43,9 @@ def render_markdown(report: Report, figures: Sequence[Figure], figures_dir: str)
 
 def escape(text: str) -> str:
     """Return `text` so that Markdown and the HTML inside it show it as it is, on one line."""
+    text = show_controls(" ".join(text.split()))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", text)
 
 
 def _render_table(table: Table, *, level: int) -> str:

@@ -15,6 +15,7 @@ def describe_method(report: Report) -> list[tuple[str, str]]:
         ("Baseline window", _baseline_text(spec)),
         ("Exploded", _exploded_text(spec)),
         ("Collapsed", _collapsed_text(spec)),
+        ("Judged up to", _judged_text(report)),
         ("Per arm", _arm_text(spec)),
         ("Against the baseline", _test_text(report)),
         ("Events", _event_text(spec)),
@@ -61,8 +62,18 @@ def _collapsed_text(spec: Report) -> str:
     return (
         f"the mean solve rate over {spec['collapse_window']} steps is below "
         f"{spec['collapse_fraction']:g} times its mean in the baseline window, and stays there to "
-        "the end of the run. The step is the first such window's last."
+        "the last step that is judged. The step is the first such window's last."
     )
+
+
+def _judged_text(report: Report) -> str:
+    rule = (
+        "events and peaks count up to the last step that every finished run of every arm logged, "
+        "so that no arm had more chances than another."
+    )
+    if report["judged_to"] is None:
+        return f"{rule} While no run has finished, each run is judged to its own last step."
+    return f"{rule} Here: step {report['judged_to']}."
 
 
 def _arm_text(spec: Report) -> str:
@@ -94,7 +105,7 @@ def _event_text(spec: Report) -> str:
 def _holm_text(report: Report) -> str:
     return (
         f"p values are adjusted after Holm for all {len(report['comparisons'])} comparisons: "
-        "primary metrics and events of every arm. Intervals are not adjusted."
+        "primary metrics and events of every arm. Intervals are before Holm."
     )
 
 

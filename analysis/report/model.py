@@ -1,16 +1,19 @@
 """report.json: everything that the renderings show, as plain JSON.
 
-Made from records alone: the same records give the same report, byte for byte. No number in it is
-NaN or infinite; what there is no number for is null, with the reason beside it.
+Made from records alone: the same records give the same report, byte for byte. What there is no
+number for is null, with the reason beside it; a number that came out beyond floats is its name
+(`"inf"`, `"-inf"` or `"nan"`), as JSON has no other for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
 from typing import Any
 
+import numpy as np
+
+from analysis.curve import median_of
 from analysis.events import Event
 from analysis.metrics import METRICS, MetricSpec, metric_spec
 from analysis.report.findings import find_findings
@@ -18,7 +21,7 @@ from analysis.report.notices import find_notices
 from analysis.results import Results
 from analysis.runs import Run, Sweep
 from analysis.summary import ArmSummary, EventShare, FinalWindow, RunSummary
-from harness.records.files import to_json
+from harness.records.files import finite_or_text, to_json
 from harness.records.model import to_record
 
 SCHEMA_VERSION = 1
@@ -43,6 +46,7 @@ def build_report(results: Results) -> dict[str, Any]:
         "earlier_analysis": [to_record(spec) for spec in plan.earlier_analysis],
         "newest_record": _newest_record(sweep),
         "window": _window(results.window),
+        "judged_to": results.judged_to,
         "metrics": [_metric(metric_spec(name), sweep.runs) for name in _metric_names(sweep)],
         "arms": [_arm(arm, results) for arm in results.arms],
         "runs": [_run(summary) for summary in results.runs],
@@ -62,8 +66,21 @@ def build_report(results: Results) -> dict[str, Any]:
     }
     report["notices"] = [dataclasses.asdict(notice) for notice in find_notices(results)]
     report["findings"] = find_findings(results)
-    plain: dict[str, Any] = json.loads(to_json(report))
+    plain: dict[str, Any] = json.loads(to_json(_encodable(report)))
     return plain
+
+
+def _encodable(value: Any) -> Any:
+    """Return `value` so that JSON and UTF-8 can hold every number and every string of it."""
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    if isinstance(value, float):
+        return finite_or_text(value)
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    return value
 
 
 def _metric_names(sweep: Sweep) -> list[str]:
@@ -108,7 +125,7 @@ def _arm(arm: ArmSummary, results: Results) -> dict[str, Any]:
         "states": states,
         "logged": sorted(logged),
         "metrics": {name: dataclasses.asdict(mean) for name, mean in arm.means.items()},
-        "median_peak_kl": statistics.median(peaks) if peaks else None,
+        "median_peak_kl": median_of(np.array(peaks)) if peaks else None,
         "exploded": _share(arm.exploded),
         "collapsed": _share(arm.collapsed),
     }
@@ -126,6 +143,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "seed": run.seed,
         "identity": run.planned.identity,
         "state": run.state,
+        "foreign": run.foreign,
         "last_step": run.last_step,
         "max_steps": run.planned.max_steps,
         "error": newest.exit.error if newest is not None and newest.exit is not None else "",
@@ -136,6 +154,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "collapsed": _event(summary.collapsed),
         "peak_kl": summary.peak_kl,
         "peak_kl_step": summary.peak_kl_step,
+        "baseline_explosion_step": summary.baseline_explosion_step,
         "start": run.time.start,
         "end": run.time.end,
         "wall_s": run.time.wall_s,

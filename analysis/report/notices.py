@@ -65,13 +65,28 @@ def _missing_runs(results: Results) -> list[Notice]:
         RunState.STOPPED: "stopped early",
         RunState.SHORT: "ended before their last planned step",
     }
-    found = []
+    found = _foreign_runs(results)
     for state, text in words.items():
         runs = [(run.arm, run.seed) for run in results.sweep.runs if run.state is state]
         if runs:
             message = f"{text}, so kept out of means and verdicts: {format_runs(runs)}"
             found.append(Notice(f"runs_{state}", f"{message}{_errors(results, state)}"))
     return [*found, *_missing_files(results)]
+
+
+def _foreign_runs(results: Results) -> list[Notice]:
+    reasons: dict[str, list[tuple[str, int]]] = {}
+    for run in results.sweep.runs:
+        if run.foreign:
+            reasons.setdefault(run.foreign, []).append((run.arm, run.seed))
+    return [
+        Notice(
+            "runs_foreign",
+            f"the folder holds another run ({reason}), so it counts as not done: "
+            f"{format_runs(runs)}",
+        )
+        for reason, runs in reasons.items()
+    ]
 
 
 def _errors(results: Results, state: RunState) -> str:
@@ -140,6 +155,19 @@ def _event_notices(results: Results) -> list[Notice]:
             f"not finite: {format_runs(gone)}"
         )
         found.append(Notice("vanished", message))
+    early = [
+        (summary.run.arm, summary.run.seed)
+        for summary in results.runs
+        if summary.baseline_explosion_step is not None
+    ]
+    if early:
+        spec = results.sweep.plan.analysis
+        first, last = spec.baseline_steps
+        message = (
+            f"mismatch KL explodes within baseline steps {first}-{last} already, so "
+            f"{spec.explode_factor:g} times their median understates it: {format_runs(early)}"
+        )
+        found.append(Notice("baseline_explosion", message))
     for name in ("exploded", "collapsed"):
         reasons: dict[str, list[tuple[str, int]]] = {}
         for summary in results.runs:
@@ -155,11 +183,11 @@ def _event_notices(results: Results) -> list[Notice]:
 
 def _window_notices(results: Results) -> list[Notice]:
     spec, window = results.sweep.plan.analysis, results.window
+    found = _steps_beyond(results)
     if window is None:
         if any(run.is_done for run in results.sweep.runs):
-            return [Notice("no_window", "the finished runs have no step in common")]
+            return [*found, Notice("no_window", "the finished runs have no step in common")]
         return [Notice("no_window", "no run has finished, so there are no final means")]
-    found = []
     if len(window.steps) < spec.last_steps:
         message = (
             f"the final window has {len(window.steps)} steps instead of {spec.last_steps}: the "
@@ -170,6 +198,21 @@ def _window_notices(results: Results) -> list[Notice]:
         message = f"the final window (from step {window.first}) overlaps the baseline window"
         found.append(Notice("window_overlap", message))
     return found
+
+
+def _steps_beyond(results: Results) -> list[Notice]:
+    by_end: dict[int, list[tuple[str, int]]] = {}
+    for run in results.runs_beyond:
+        assert run.last_step is not None
+        by_end.setdefault(run.last_step, []).append((run.arm, run.seed))
+    if not by_end:
+        return []
+    listed = "; ".join(f"{format_runs(runs)} (to step {end})" for end, runs in by_end.items())
+    message = (
+        f"steps after {results.judged_to} are left out of events, peaks and final means, as not "
+        f"every finished run has them: {listed}"
+    )
+    return [Notice("steps_left_out", message)]
 
 
 def _left(results: Results) -> list[Notice]:

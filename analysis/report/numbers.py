@@ -13,29 +13,36 @@ NONE = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Stands before a ratio."""
 
+NOT_FINITE = "not finite"
+"""Stands where a number is beyond floats."""
+
+Number = float | str | None
+"""A number of report.json, where one that is not finite is its name (`inf`, `-inf`, `nan`)."""
+
 _LEAST_P = 1e-4
+_LARGEST_PLAIN = 1e5
 
 
-def format_number(value: float | None, digits: int = 3) -> str:
+def format_number(value: Number, digits: int = 3) -> str:
     """Return `value` with `digits` significant digits."""
     if value is None:
         return NONE
-    if not math.isfinite(value):
-        return "not finite"
+    if isinstance(value, str) or not math.isfinite(value):
+        return NOT_FINITE
     if value == 0:
         return "0"
-    if 1e-3 <= abs(value) < 1e5:
+    if 1e-3 <= abs(value) < _LARGEST_PLAIN:
         decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
         return f"{value:.{decimals}f}"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
-def format_metric(name: str, value: float | None) -> str:
+def format_metric(name: str, value: Number) -> str:
     """Return a value of the metric `name`: solve rates with 3 decimals, other shares in %."""
     spec = metric_spec(name)
-    if value is None:
-        return NONE
+    if value is None or isinstance(value, str) or not math.isfinite(value):
+        return format_number(value)
     if _is_percent(spec):
         return f"{format_number(100 * value)} %"
     if spec.bounds == (0.0, 1.0):
@@ -43,17 +50,18 @@ def format_metric(name: str, value: float | None) -> str:
     return format_number(value)
 
 
-def format_mean(name: str, mean: float | None, low: float | None, high: float | None) -> str:
+def format_mean(name: str, mean: Number, low: Number, high: Number) -> str:
     """Return `mean [low, high]` of the metric `name`; without an interval, the mean alone."""
     text = format_metric(name, mean)
     if low is None or high is None:
         return text
     if _is_percent(metric_spec(name)):
-        return f"{text} [{format_number(100 * low)}, {format_number(100 * high)}]"
+        ends = [format_metric(name, end).removesuffix(" %") for end in (low, high)]
+        return f"{text} [{', '.join(ends)}]"
     return f"{text} [{format_metric(name, low)}, {format_metric(name, high)}]"
 
 
-def format_effect(scale: str, effect: float | None, low: float | None, high: float | None) -> str:
+def format_effect(scale: str, effect: Number, low: Number, high: Number) -> str:
     """Return a difference as `+0.123 [0.045, 0.201]`, a ratio as `2.50 [2.10, 2.98]`
     with a times sign before it."""
     if effect is None:
@@ -65,10 +73,15 @@ def format_effect(scale: str, effect: float | None, low: float | None, high: flo
     return f"{_signed(effect)}{ends}"
 
 
-def format_p(value: float | None) -> str:
+def format_level(alpha: float) -> str:
+    """Return the level of an interval, `95%` for an `alpha` of 0.05."""
+    return f"{100 * (1 - alpha):g}%"
+
+
+def format_p(value: Number) -> str:
     """Return a p value; below 0.0001 only that it is."""
-    if value is None:
-        return NONE
+    if value is None or isinstance(value, str):
+        return format_number(value)
     if value < _LEAST_P:
         return "< 0.0001"
     return f"{value:.4f}" if value < 0.01 else f"{value:.3f}"
@@ -80,10 +93,10 @@ def format_share(k: int, n: int, low: float | None = None, high: float | None = 
     return f"{k} of {n}{ends}"
 
 
-def format_duration(seconds: float | None) -> str:
+def format_duration(seconds: Number) -> str:
     """Return a length of time in the two units that matter."""
-    if seconds is None:
-        return NONE
+    if seconds is None or isinstance(seconds, str):
+        return format_number(seconds)
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
@@ -92,11 +105,14 @@ def format_duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def format_time(unix_s: float | None) -> str:
-    """Return a unix time in UTC, to the second."""
-    if unix_s is None:
-        return NONE
-    return datetime.fromtimestamp(unix_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+def format_time(unix_s: Number) -> str:
+    """Return a unix time in UTC, to the second; the bare number where it is in no calendar."""
+    if unix_s is None or isinstance(unix_s, str):
+        return format_number(unix_s)
+    try:
+        return datetime.fromtimestamp(unix_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return format_number(unix_s)
 
 
 def format_integers(values: Sequence[int]) -> str:
@@ -129,7 +145,11 @@ def format_holders(names: Sequence[str]) -> str:
     return ", ".join([*others, text] if text else others)
 
 
-def _signed(value: float) -> str:
+def _signed(value: float | str) -> str:
+    if isinstance(value, str) or not math.isfinite(value):
+        return NOT_FINITE
+    if abs(value) >= _LARGEST_PLAIN:
+        return f"{'+' if value > 0 else ''}{format_number(value)}"
     text = f"{value:+.3f}"
     return "0.000" if text in ("+0.000", "-0.000") else text
 

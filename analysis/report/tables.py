@@ -10,10 +10,13 @@ from analysis.metrics import metric_spec
 from analysis.report.cells import Cell, Column, Report, Table, make_arm_cell, make_cell
 from analysis.report.numbers import (
     NONE,
+    Number,
     format_effect,
     format_integers,
+    format_level,
     format_mean,
     format_metric,
+    format_number,
     format_p,
     format_share,
 )
@@ -49,10 +52,11 @@ def verdict_table(report: Report) -> Table:
         Column("collapsed", True),
     )
     rows = tuple(_verdict_row(arm, by_arm.get(arm["name"], [])) for arm in report["arms"])
-    level = f"{1 - report['analysis']['alpha']:.0%}"
+    level = format_level(report["analysis"]["alpha"])
     note = (
         f"Means over seeds of each run's final window, with {level} t intervals; mismatch KL as a "
-        "geometric mean. Exploded and collapsed: finished runs, with the Clopper-Pearson interval."
+        "geometric mean. Exploded and collapsed: finished runs"
+        f"{_up_to(report)}, with the Clopper-Pearson interval."
     )
     return Table("verdicts", "Verdict", columns, rows, note)
 
@@ -71,7 +75,10 @@ def comparison_table(report: Report) -> Table:
         Column("verdict"),
     )
     rows = tuple(_comparison_row(item) for item in report["comparisons"])
-    note = "Intervals are unadjusted; verdicts use the adjusted p."
+    note = (
+        f"Intervals ({format_level(report['analysis']['alpha'])}) are before Holm, verdicts after "
+        "it: an interval may exclude 0 (or a ratio of 1) where no difference is detectable."
+    )
     if any(item["is_interim"] for item in report["comparisons"]):
         note += " Interim: planned runs are missing, so effects and p will still move."
     return Table("comparisons", f"Every comparison with {report['baseline']}", columns, rows, note)
@@ -128,7 +135,10 @@ def event_table(report: Report) -> Table:
         Column("not up to step"),
         Column("not decidable", True),
     )
-    note = "The two are separate facts. A run without the event says so only up to its last step."
+    note = (
+        f"The two are separate facts, of finished runs{_up_to(report)}. A run without the event "
+        "says so only up to the step that is named."
+    )
     return Table("events", "Events", columns, tuple(rows), note)
 
 
@@ -158,6 +168,8 @@ def seed_table(report: Report) -> Table:
         for run in report["runs"]
     )
     note = "Means over the final window, of finished runs. Peak KL: highest windowed mean, at step."
+    if report["judged_to"] is not None:
+        note += f" Events and peaks: every run{_up_to(report)}."
     return Table("seeds", "Every run", columns, rows, note)
 
 
@@ -214,6 +226,8 @@ def _comparison_row(item: Mapping[str, Any]) -> tuple[Cell, ...]:
 def _mde_text(item: Mapping[str, Any]) -> str:
     if item["mde"] is None:
         return NONE
+    if isinstance(item["mde"], str):
+        return format_number(item["mde"])
     if item["scale"] == "difference" and metric_spec(item["name"]).bounds == (0.0, 1.0):
         return "> 1" if item["mde"] > 1 else f"{item['mde']:.3f}"
     return format_effect(item["scale"], item["mde"], None, None).removeprefix("+")
@@ -229,7 +243,7 @@ def _label(item: Mapping[str, Any]) -> str:
 
 
 def _arm_metric_cell(
-    arm: Mapping[str, Any], name: str, extra_label: str = "", extra: float | None = None
+    arm: Mapping[str, Any], name: str, extra_label: str = "", extra: Number = None
 ) -> Cell:
     """Return mean and interval of a metric, and below them a number that belongs beside it."""
     mean = arm["metrics"].get(name)
@@ -248,9 +262,15 @@ def _arm_metric_cell(
     return Cell(tuple(lines), tones=(first, *("muted" for _ in lines[1:])))
 
 
-def _arm_mean(arm: Mapping[str, Any], name: str) -> float | None:
+def _arm_mean(arm: Mapping[str, Any], name: str) -> Number:
     mean = arm["metrics"].get(name)
-    return None if mean is None else float(mean["mean"])
+    value: Number = None if mean is None else mean["mean"]
+    return value
+
+
+def _up_to(report: Report) -> str:
+    """Return how far events and peaks are judged, behind what they are of."""
+    return "" if report["judged_to"] is None else f" up to step {report['judged_to']}"
 
 
 def _arm_event_cell(event: Mapping[str, Any]) -> Cell:

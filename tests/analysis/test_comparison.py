@@ -253,13 +253,38 @@ def test_ends_of_intervals_stay_within_what_is_possible() -> None:
     assert found.detail == "MDE beyond 1"
 
 
-def test_wildly_spread_logs_stay_finite() -> None:
+def test_the_interval_of_wildly_spread_logs_ends_beyond_floats_and_says_so() -> None:
     arm = make_arm("a", [0.8] * 3, [1e-300, 1e300, 1.0])
-    found = compare(arm, make_arm("b", [0.8] * 3))["mismatch_kl"]
-    assert found.high is not None
-    assert math.isfinite(found.high)
-    assert found.mde is not None
-    assert math.isfinite(found.mde)
+    found = compare(arm, make_arm("b", [0.8] * 3, [1.0] * 3))["mismatch_kl"]
+    assert found.effect == pytest.approx(1.0)
+    assert (found.low, found.high) == (0.0, math.inf)
+    assert found.words == "no detectable difference (MDE not finite)"
+
+
+@pytest.mark.parametrize("pairing", ["seed", "none"])
+def test_differences_beyond_floats_are_not_decidable(pairing: str) -> None:
+    def of_losses(arm: str, sign: float) -> ArmSummary:
+        runs = [
+            make_run(arm, seed, {"loss": sign * (1.0 + 0.1 * seed) * 1e308}) for seed in range(3)
+        ]
+        return summarize_arm(arm, runs, SPEC.alpha)
+
+    spec = replace(SPEC, primary=("loss",))
+    found = compare(of_losses("a", 1.0), of_losses("b", -1.0), pairing=pairing, spec=spec)["loss"]
+    assert found.words == "not decidable (the differences are beyond the range of floats)"
+    assert (found.p, found.p_holm, found.mde) == (None, None, None)
+
+
+def test_an_interval_may_leave_out_zero_where_holm_finds_nothing() -> None:
+    base = make_arm("b", [0.50, 0.52, 0.48, 0.50, 0.51])
+    weak = make_arm("weak", [0.60, 0.56, 0.60, 0.58, 0.57])
+    others = [make_arm(f"same_{i}", [0.50, 0.52, 0.48, 0.50, 0.51]) for i in range(9)]
+    found = compare_arms([base, weak, *others], "b", pairing="seed", spec=SPEC)
+    beside = {(i.arm, i.name) for i in found if i.has_interval_beside_zero}
+    assert beside == {("weak", "solve_rate")}
+    doubled = make_arm("doubled", [0.8] * 3, [2.0e-3, 2.1e-3, 1.9e-3])
+    ratio = compare(doubled, make_arm("b", [0.8] * 3))["mismatch_kl"]
+    assert (ratio.has_interval_beside_zero, ratio.no_effect) == (True, 1.0)
 
 
 def test_a_plan_without_its_baseline_compares_nothing() -> None:

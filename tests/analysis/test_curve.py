@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.curve import EMPTY_CURVE, Curve, trailing_means, typical_spacing
+from analysis.curve import (
+    EMPTY_CURVE,
+    Curve,
+    mean_of,
+    median_of,
+    trailing_means,
+    typical_spacing,
+)
 
 
 def curve(points: dict[int, float]) -> Curve:
@@ -49,3 +57,21 @@ def test_nothing_has_no_means() -> None:
 def test_typical_spacing_is_the_median_distance() -> None:
     assert typical_spacing(np.array([1, 11, 21, 22])) == 10
     assert typical_spacing(np.array([7])) == 1
+
+
+def test_means_and_medians_whose_sums_are_beyond_floats() -> None:
+    assert mean_of(np.array([1e308, 1.2e308, 1.7e308])) == pytest.approx(1.3e308)
+    assert mean_of(np.array([1.5e308, -1.5e308])) == 0.0
+    assert mean_of(np.full(7, sys.float_info.max)) == sys.float_info.max
+    assert math.isnan(mean_of(np.array([math.inf, -math.inf])))
+    assert median_of(np.array([1.0, 1.2e308, 1.6e308, 1.7e308])) == pytest.approx(1.4e308)
+    assert median_of(np.array([3.0, 1.0, 2.0, 4.0])) == 2.5
+    means = trailing_means(curve({1: 1e308, 2: 1.6e308, 3: 1e-3}), 2)
+    assert means.values.tolist() == pytest.approx([1e308, 1.3e308, 0.8e308])
+
+
+def test_a_curve_is_cut_after_a_step() -> None:
+    whole = curve({1: 1.0, 5: 2.0, 9: 3.0})
+    assert whole.up_to(5).steps.tolist() == [1, 5]
+    assert whole.up_to(5).values.tolist() == [1.0, 2.0]
+    assert whole.up_to(None) is whole

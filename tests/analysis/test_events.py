@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from analysis.curve import Curve
-from analysis.events import Event, EventState, find_collapse, find_explosion, gone_steps
+from analysis.events import (
+    Event,
+    EventState,
+    find_baseline_explosion,
+    find_collapse,
+    find_explosion,
+    gone_steps,
+)
 
 BASELINE = (5, 20)
 
@@ -63,6 +70,42 @@ def test_an_explosion_inside_the_baseline_window_counts() -> None:
     assert explosion({**flat(1e-3), **flat(1.0, 100, 18)}).step == 18
 
 
+def baseline_explosion(kl: dict[int, float]) -> int | None:
+    steps = np.array(sorted(kl), dtype=np.int64)
+    return find_baseline_explosion(curve(kl), steps, baseline_steps=BASELINE, factor=20.0, hold=3)
+
+
+def test_an_explosion_that_lifts_its_own_baseline_is_found_where_the_rule_is_blind() -> None:
+    # 9 of the 16 baseline steps are high, so their median is, too.
+    kl = {**flat(1e-3), **flat(1.0, 100, 12)}
+    assert explosion(kl).state is EventState.NO
+    assert baseline_explosion(kl) == 12
+
+
+def test_an_explosion_that_the_rule_sees_inside_the_baseline_window_is_found() -> None:
+    assert baseline_explosion({**flat(1e-3), **flat(1.0, 8)}) == 5
+    assert baseline_explosion({**flat(1e-3), **flat(1.0, 100, 18)}) == 18
+
+
+@pytest.mark.parametrize(
+    "kl",
+    [
+        flat(1e-3),
+        {**flat(1e-3), **flat(1.0, 100, 21)},
+        {**flat(1e-3), 12: 1.0, 13: 1.0},
+        {**flat(1e-3), **flat(0.02, 100, 12)},
+        {},
+    ],
+)
+def test_a_calm_or_a_spiking_baseline_holds_no_explosion(kl: dict[int, float]) -> None:
+    assert baseline_explosion(kl) is None
+
+
+def test_a_kl_near_the_largest_float_is_judged_like_any_other() -> None:
+    event = explosion({**flat(1e308), 50: math.inf, 51: math.inf, 52: math.inf})
+    assert (event.step, event.baseline, event.threshold) == (50, 1e308, math.inf)
+
+
 def test_values_that_are_not_finite_count_as_above() -> None:
     event = explosion({**flat(1e-3), 60: math.nan, 61: math.inf, 62: math.nan})
     assert (event.state, event.step) == (EventState.YES, 60)
@@ -96,7 +139,7 @@ def test_nothing_is_due_before_the_first_value() -> None:
     [
         ({}, "mismatch KL is not logged"),
         (flat(1.0, 100, 30), "mismatch KL begins at step 30, after the baseline window has begun"),
-        (flat(1.0, 20), "mismatch KL ends at step 20, before the baseline window is over"),
+        (flat(1.0, 20), "mismatch KL is there up to step 20, not beyond the baseline window"),
         (
             {**flat(1.0), **flat(math.nan, 18, 5)},
             "mismatch KL has 2 values in baseline steps 5-20, not 3",
@@ -135,8 +178,8 @@ def test_a_slow_decline_above_the_fraction_is_no_collapse() -> None:
     ("solve_rate", "last_step", "reason"),
     [
         ({}, 0, "solve rate is not logged"),
-        (flat(0.8, 19), 19, "solve rate ends at step 19, before the baseline window is over"),
-        (flat(0.8, 29), 29, "fewer than 10 steps after the baseline window"),
+        (flat(0.8, 19), 19, "solve rate is there up to step 19, not beyond the baseline window"),
+        (flat(0.8, 29), 29, "fewer than 10 steps to judge after the baseline window"),
         (flat(0.0), 100, "the baseline solve rate is 0"),
         (flat(0.8, 60), 100, "the solve rate is not logged after step 60"),
     ],

@@ -156,13 +156,24 @@ def test_a_missing_or_broken_record_costs_only_its_run(sweep_maker: MakeSweep) -
     assert message.startswith("`runs/ipo/seed_1/attempts/1/exit.json` can't be read")
 
 
-def test_a_run_folder_of_another_config_is_named(sweep_maker: MakeSweep) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"arm": "icepop"}, "run.json says arm `icepop`"),
+        ({"seed": 3}, "run.json says seed 3"),
+        ({"identity": "another"}, "run.json says another config than the plan's"),
+    ],
+)
+def test_nothing_is_read_from_the_folder_of_another_run(
+    sweep_maker: MakeSweep, change: dict[str, object], words: str
+) -> None:
     root = sweep_maker({"ipo": HEALTHY}, seeds=(0,))
     path = SweepPaths(root).run("ipo", 0).record
-    write_json(path, {**read_json(path), "identity": "another"})
-    assert notices(root)["other_identity"] == [
-        "ipo/seed_0 was run under another config than the plan's"
-    ]
+    write_json(path, {**read_json(path), **change})
+    run = only_run(root)
+    assert (run.state, run.foreign) == (RunState.FOREIGN, words)
+    assert (run.curves, run.config, run.attempts, run.file) == ({}, None, (), None)
+    assert not run.is_done
 
 
 def test_keys_of_the_run_record_are_used_with_a_plain_csv(sweep_maker: MakeSweep) -> None:

@@ -138,3 +138,46 @@ def test_the_minimum_detectable_difference_is_found_with_a_power_of_080(
 
 def test_no_spread_detects_anything() -> None:
     assert minimum_detectable(0.0, 7, 0.05) == 0.0
+
+
+def test_intervals_of_the_smallest_alpha_are_wide_and_never_nan() -> None:
+    # t(1 - p, 1) = 1 / tan(pi p), which is 1 / (pi p) for small p.
+    found = mean_interval([1.0, 3.0], 1e-300)
+    assert found.high == pytest.approx(1 / (math.pi * 5e-301))
+    beyond = mean_interval([1.0, 2.0, 4.0], 5e-324)
+    assert (beyond.low, beyond.high) == (-math.inf, math.inf)
+    same = mean_interval([2.0, 2.0, 2.0], 5e-324)
+    assert (same.low, same.high) == (2.0, 2.0)
+    share = clopper_pearson(1, 2, 1e-300)
+    assert share.low == pytest.approx(2.5e-301)
+    assert share.high == 1.0
+
+
+def test_spread_whose_squares_are_beyond_floats() -> None:
+    # sd of 1, 2, 3 is 1, so of 1e200, 2e200, 3e200 it is 1e200; t(0.975, 2) = 4.302653.
+    for size in (1e200, 1e-200):
+        found = mean_interval([size, 2 * size, 3 * size], 0.05)
+        assert found.high == pytest.approx(size * (2 + 4.302653 / math.sqrt(3)), rel=1e-6)
+    paired = paired_t([1e-200, 2e-200, 3e-200], 0.05)
+    assert paired.p == pytest.approx(paired_t([1.0, 2.0, 3.0], 0.05).p)
+    welch = welch_t([2e180, 3e180, 4e180], [4e180, 6e180, 8e180], 0.05)
+    assert welch.df == pytest.approx((25 / 9) / (17 / 18))
+    assert welch.standard_error == pytest.approx(1e180 * math.sqrt(5 / 3))
+
+
+def test_a_difference_beyond_floats_has_no_p() -> None:
+    found = paired_t([math.inf, -math.inf, math.inf], 0.05)
+    assert not found.is_finite
+    assert math.isnan(found.p)
+    assert not welch_t([1.7e308, -1.7e308], [-1.7e308, 1.7e308], 0.05).is_finite
+    assert paired_t([1.0, 2.0, 3.0], 0.05).is_finite
+
+
+def test_the_minimum_detectable_difference_far_out_follows_the_limit() -> None:
+    # Where alpha is so small that only the noise of the variance matters, df = 2 gives
+    # P(shift / sqrt(chi2 / 2) > c) = 1 - exp(-(shift / c)^2), so shift = c sqrt(ln 5).
+    for alpha in (1e-7, 1e-9, 1e-30):  # Before and after the limit is used.
+        critical = 1 / math.sqrt(alpha)
+        expected = critical * math.sqrt(math.log(5))
+        assert minimum_detectable(1.0, 2, alpha) == pytest.approx(expected, rel=1e-5)
+    assert minimum_detectable(1.0, 2, 5e-324) == math.inf

@@ -8,7 +8,7 @@ import pytest
 from analysis.curve import Curve
 from analysis.events import EventState
 from analysis.runs import Run, RunState
-from analysis.summary import final_window, summarize_arm, summarize_run
+from analysis.summary import final_window, last_judged_step, summarize_arm, summarize_run
 from harness.records.model import AnalysisSpec, PlannedRun
 
 SPEC = AnalysisSpec(last_steps=10, baseline_steps=(2, 6), collapse_window=5)
@@ -49,6 +49,61 @@ def test_without_finished_runs_or_common_steps_there_is_no_window() -> None:
     odd = make_run({"loss": dict.fromkeys(range(1, 40, 2), 0.0)})
     assert final_window([even, odd], 10) is None
     assert final_window([make_run({})], 10) is None
+
+
+def test_the_last_judged_step_is_the_last_that_all_finished_runs_logged() -> None:
+    long = make_run({"loss": flat(0.0, 1, 60)})
+    short = make_run({"loss": flat(0.0, 1, 20)}, seed=1)
+    running = make_run({"loss": flat(0.0, 1, 12)}, seed=2, state=RunState.UNFINISHED)
+    assert last_judged_step([long, short, running]) == 20
+    assert last_judged_step([long, make_run({}, seed=3)]) == 60
+    assert last_judged_step([running]) is None
+    even = make_run({"loss": dict.fromkeys(range(2, 40, 2), 0.0)})
+    odd = make_run({"loss": dict.fromkeys(range(1, 30, 2), 0.0)})
+    assert last_judged_step([even, odd]) == 29
+
+
+def test_nothing_after_the_last_judged_step_counts() -> None:
+    run = make_run(
+        {
+            "mismatch_kl": {**flat(1e-3), **flat(1.0, 30, 36)},
+            "loss": flat(0.0),
+            "solve_rate": {**flat(0.8), **flat(0.0, 30, 40)},
+        }
+    )
+    whole = summarize_run(run, None, SPEC)
+    assert (whole.exploded.step, whole.collapsed.step) == (30, 32)
+    assert (whole.kl_gone_from, whole.peak_kl_step) == (None, 34)
+    cut = summarize_run(run, None, SPEC, judged_to=25)
+    assert (cut.exploded.state, cut.exploded.last_step) == (EventState.NO, 25)
+    assert (cut.collapsed.state, cut.collapsed.last_step) == (EventState.NO, 25)
+    assert cut.peak_kl == pytest.approx(1e-3)
+    assert cut.peak_kl_step is not None
+    assert cut.peak_kl_step <= 25
+
+
+def test_a_kl_that_is_gone_after_the_last_judged_step_is_not_gone() -> None:
+    run = make_run({"mismatch_kl": flat(1e-3, 1, 30), "loss": flat(0.0)})
+    assert summarize_run(run, None, SPEC).kl_gone_from == 31
+    assert summarize_run(run, None, SPEC, judged_to=30).kl_gone_from is None
+
+
+def test_events_after_too_short_a_common_range_are_undecidable() -> None:
+    run = make_run({"mismatch_kl": flat(1e-3), "solve_rate": flat(0.8)})
+    cut = summarize_run(run, None, SPEC, judged_to=6)
+    assert (
+        cut.exploded.reason == "mismatch KL is there up to step 6, not beyond the baseline window"
+    )
+    assert cut.collapsed.state is EventState.UNDECIDABLE
+
+
+def test_means_and_peaks_near_the_largest_float_stay_finite() -> None:
+    run = make_run({"mismatch_kl": flat(1e308)})
+    summary = summarize_run(run, final_window([run], 10), SPEC)
+    assert summary.means["mismatch_kl"].mean == pytest.approx(1e308)
+    assert summary.peak_kl == pytest.approx(1e308)
+    arm = summarize_arm("ipo", [summary, summary], 0.05)
+    assert arm.means["mismatch_kl"].mean == pytest.approx(1e308)
 
 
 def test_window_means_use_the_finite_values_present() -> None:

@@ -16,6 +16,7 @@ from analysis.report.markdown import escape
         ("<img src=x> &amp;", "&lt;img src=x&gt; &amp;amp;"),
         ("two\nlines\r\n# no heading", r"two lines \# no heading"),
         ("back\\slash", r"back\\slash"),
+        ("\x1b[31mred \x9b0m", r"\\x1b[31mred \\x9b0m"),
     ],
 )
 def test_text_is_shown_as_it_is(text: str, shown: str) -> None:

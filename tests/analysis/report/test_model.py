@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from analysis import load_sweep, render_terminal
 from analysis.report.html import render_html
@@ -13,7 +17,7 @@ from analysis.report.markdown import render_markdown
 from analysis.report.model import build_report
 from analysis.report.runs_csv import render_runs_csv
 from analysis.results import analyze
-from harness.records.files import to_json
+from harness.records.files import read_json, to_json, write_json
 from tests.analysis.conftest import COLLAPSING, HEALTHY, MACHINE, SPEC, Behaviour, MakeSweep
 
 
@@ -159,7 +163,7 @@ def test_windows_that_are_short_or_overlap_the_baseline_are_named(sweep_maker: M
     ]
     assert messages(report, "window_overlap")
     [exploded, collapsed] = messages(report, "event_not_decidable")
-    assert "ends at step 15, before the baseline window is over (ipo seeds 0-2)" in exploded
+    assert "is there up to step 15, not beyond the baseline window (ipo seeds 0-2)" in exploded
     assert collapsed.startswith("`collapsed` is not decidable: ")
 
 
@@ -171,6 +175,136 @@ def test_that_nothing_happened_is_said(sweep_maker: MakeSweep) -> None:
     ]
     assert report["notices"] == []
     assert arm_of(report, "ipo")["collapsed"]["censored_at"] == [120, 120, 120]
+
+
+def put(root: Path, arm: str, key: str, value: Callable[[int], float]) -> None:
+    """Log `value` of the step as `key` in every run of `arm`."""
+    for path in (root / "runs" / arm).rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [{**row, key: value(row["step"])} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def raise_max_steps(root: Path, arm: str, ends_at: int) -> None:
+    """Plan the runs of `arm` to end where their metrics do, as an arm that was added later."""
+    path = root / "plan.json"
+    plan = read_json(path)
+    for run in plan["runs"]:
+        if run["arm"] == arm:
+            run["max_steps"] = ends_at
+    write_json(path, plan)
+
+
+def test_arms_are_judged_over_the_steps_that_all_of_them_have(sweep_maker: MakeSweep) -> None:
+    root = sweep_maker({"ipo": COLLAPSING, "kpop": Behaviour(ends_at=38)}, seeds=(0, 1, 2))
+    raise_max_steps(root, "kpop", 38)
+    report = report_of(root)
+    assert (report["judged_to"], report["window"]["last"]) == (38, 38)
+    assert messages(report, "steps_left_out") == [
+        "steps after 38 are left out of events, peaks and final means, as not every finished run "
+        "has them: ipo seeds 0-2 (to step 120)"
+    ]
+    assert report["findings"][1] == (
+        "Mismatch KL exploded in no finished run of any arm (judged up to step 38, which every "
+        "arm reached)."
+    )
+    for name in ("ipo", "kpop"):
+        assert arm_of(report, name)["exploded"]["censored_at"] == [38, 38, 38]
+        assert arm_of(report, name)["median_peak_kl"] < 2e-3
+    assert ">38" in render_markdown(report, [], "figures")
+    assert "of finished runs up to step 38." in render_markdown(report, [], "figures")
+
+
+def test_the_folder_of_another_arm_gives_no_verdict(sweep_maker: MakeSweep) -> None:
+    root = sweep_maker({"ipo": COLLAPSING, "icepop": HEALTHY}, seeds=(0, 1, 2, 3))
+    shutil.rmtree(root / "runs" / "icepop")
+    shutil.copytree(root / "runs" / "ipo", root / "runs" / "icepop")
+    report = report_of(root)
+    assert messages(report, "runs_foreign") == [
+        "the folder holds another run (run.json says arm `ipo`), so it counts as not done: icepop "
+        "seeds 0-3"
+    ]
+    assert verdicts(report) == {"incomplete (icepop: 0 of 4 runs finished)"}
+    icepop = arm_of(report, "icepop")
+    assert (icepop["states"], icepop["num_done"], icepop["metrics"]) == ({"foreign": 4}, 0, {})
+    assert icepop["exploded"]["share"] is None
+    assert {item["key"] for item in report["differences"]} == set()
+
+
+def test_a_baseline_window_that_holds_the_explosion_is_named(sweep_maker: MakeSweep) -> None:
+    early = Behaviour(explodes_at=12)
+    report = report_of(sweep_maker({"ipo": HEALTHY, "icepop": early}))
+    assert arm_of(report, "icepop")["exploded"]["steps"] == []
+    assert messages(report, "baseline_explosion") == [
+        "mismatch KL explodes within baseline steps 5-20 already, so 20 times their median "
+        "understates it: icepop seeds 0-2"
+    ]
+
+
+HUGE: Mapping[str, Callable[[int], float]] = {
+    "constant": lambda step: 1e308,
+    "alternating": lambda step: 1e308 if step % 2 else 1e-3,
+    "exploding": lambda step: 1e308 if step > 60 else 1e-3,
+    "beyond floats": lambda step: 10**400,
+    "tiny": lambda step: 5e-324,
+}
+
+
+@pytest.mark.parametrize("pairing", ["seed", "none"])
+@pytest.mark.parametrize("shape", HUGE)
+def test_extreme_values_give_a_report(sweep_maker: MakeSweep, shape: str, pairing: str) -> None:
+    spec = replace(SPEC, primary=("solve_rate", "mismatch_kl", "entropy", "loss"))
+    root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, spec=spec, pairing=pairing)
+    put(root, "icepop", "mismatch_kl/all/mean", HUGE[shape])
+    put(root, "icepop", "entropy/all/mean", HUGE[shape])
+    put(root, "icepop", "loss/mean", HUGE[shape])
+    put(root, "ipo", "loss/mean", lambda step: -HUGE[shape](step))
+    report = report_of(root)
+    assert json.loads(to_json(report)) == report
+
+
+def test_numbers_beyond_floats_are_called_not_finite(sweep_maker: MakeSweep) -> None:
+    spec = replace(SPEC, primary=("loss",))
+    root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, spec=spec)
+    put(root, "icepop", "loss/mean", lambda step: 1.7e308)
+    put(root, "ipo", "loss/mean", lambda step: -1.7e308)
+    report = report_of(root)
+    [item] = [item for item in report["comparisons"] if item["name"] == "loss"]
+    assert (item["effect"], item["low"], item["p"]) == ("inf", "nan", None)
+    assert "not decidable (the differences are beyond the range of floats)" in verdicts(report)
+    assert "| not finite [not finite, not finite] |" in render_markdown(report, [], "figures")
+    assert arm_of(report, "ipo")["metrics"]["loss"]["mean"] == pytest.approx(-1.7e308)
+
+
+def test_the_smallest_alpha_gives_a_report_that_finds_nothing(sweep_maker: MakeSweep) -> None:
+    spec = replace(SPEC, alpha=1e-300)
+    report = report_of(sweep_maker({"ipo": COLLAPSING, "icepop": HEALTHY}, spec=spec))
+    [solve_rate] = [i for i in report["comparisons"] if i["name"] == "solve_rate"]
+    assert (solve_rate["low"], solve_rate["high"]) == (-1.0, 1.0)
+    assert solve_rate["verdict"] == "no detectable difference"
+    assert arm_of(report, "icepop")["metrics"]["solve_rate"]["high"] == 1.0
+
+
+def test_a_finding_says_that_its_interval_is_before_holm_where_they_disagree(
+    sweep_maker: MakeSweep,
+) -> None:
+    key = "train/reverse/all/agent/reward/mean"
+    root = sweep_maker({"ipo": HEALTHY, "weak": HEALTHY, "same": HEALTHY}, seeds=(0, 1, 2, 3))
+    for seed, below in enumerate((0.10, 0.06, 0.12, 0.04)):
+        for arm, level in (("ipo", 0.9), ("weak", 0.9 - below), ("same", 0.9 - 0.1 * below)):
+            path = root / "runs" / arm / f"seed_{seed}" / "trainer" / "metrics.jsonl"
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            path.write_text("".join(json.dumps({**row, key: level}) + "\n" for row in rows))
+    report = report_of(root)
+    # Mean -.08, sd .0365, t = -4.38 on 3 degrees of freedom: p = .022, times 8 comparisons.
+    # t(0.975, 3) = 3.1824 gives +-.0581.
+    [weak] = [text for text in report["findings"] if text.startswith("weak")]
+    assert "-0.080 [-0.138, -0.022] (95% interval before Holm), p = 0." in weak
+    assert weak.count("before Holm") == 1
+    [same] = [text for text in report["findings"] if text.startswith("same")]
+    assert "solve rate within margin (0.02)" in same
+    assert "before Holm" not in same
+    assert "Intervals (95%) are before Holm" in render_markdown(report, [], "figures")
 
 
 def test_mixed_keys_are_named(sweep_maker: MakeSweep) -> None:

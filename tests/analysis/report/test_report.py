@@ -199,7 +199,11 @@ def test_a_report_that_cannot_be_written_is_one_clear_error(sweep_maker: MakeSwe
 
 
 def test_the_library_stays_apart_from_composing_and_training(sweep_maker: MakeSweep) -> None:
-    root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, seeds=(0,), max_steps=30)
+    root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, seeds=(0,), max_steps=25)
+    for path in root.rglob("metrics.jsonl"):  # A constant KL is what matplotlib warns of.
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [{**row, "mismatch_kl/all/mean": 1e-3} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     code = f"""
 import sys
 import analysis
@@ -217,3 +221,4 @@ assert all(name.startswith(allowed) for name in harness), harness
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import json
+
 from analysis import load_sweep
+from analysis.report.html import render_html
+from analysis.report.markdown import render_markdown
 from analysis.report.model import build_report
 from analysis.report.tables import comparison_table
 from analysis.report.terminal import render_terminal
 from analysis.results import analyze
+from harness.records.files import read_json, to_json
+from harness.records.layout import SweepPaths
 from tests.analysis.conftest import COLLAPSING, HEALTHY, Behaviour, MakeSweep
 
 
@@ -23,6 +29,31 @@ def test_the_summary_has_arms_findings_and_warnings_in_the_given_width(
     assert all(len(line) <= 60 for line in sentences)
     assert "! icepop/seed_0: 1 unreadable line (line 31)" in sentences
     assert "* Every comparison with ipo: not decidable (one seed)." in sentences
+
+
+def test_control_characters_reach_neither_the_terminal_nor_a_file(sweep_maker: MakeSweep) -> None:
+    root = sweep_maker(
+        {"ipo": Behaviour(outcome="failed"), "icepop": HEALTHY},
+        seeds=(0,),
+        question="\x1b]0;owned\x07 \x1b[2J \x9b31m why?\x1b[0m",
+    )
+    path = SweepPaths(root).run("ipo", 0).attempt(1).exit
+    record = {**read_json(path), "error": "\x1b[41mRuntimeError\r\x08 \udc9b"}
+    path.write_text(json.dumps(record))
+    report = build_report(analyze(load_sweep(root)))
+    renderings = (
+        render_terminal(report),
+        render_markdown(report, [], "figures"),
+        render_html(report, []),
+    )
+    for text in renderings:
+        assert not set(text) & {chr(code) for code in (*range(10), *range(11, 32), 127, 0x9B)}
+        assert "x1b[41mRuntimeError" in text
+        assert text.encode()
+    assert render_terminal(report).splitlines()[0] == (
+        r"synthetic_stand_in: \x1b]0;owned\x07 \x1b[2J \x9b31m why?\x1b[0m"
+    )
+    assert to_json(report).encode()
 
 
 def test_an_effect_that_cannot_exist_is_not_promised(sweep_maker: MakeSweep) -> None:
