@@ -60,3 +60,27 @@ def test_the_wheel_holds_conf_and_slurm_as_data_and_no_sweeps(installed: Path) -
     assert not list(installed.rglob("ipo_vs_icepop.yaml"))
     top = {p.name for p in installed.iterdir() if not p.name.endswith(".dist-info")}
     assert top == {"harness", "analysis"}
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_a_sweep_to_its_report(installed: Path, tmp_path: Path) -> None:
+    program = ROOT / "tests" / "harness" / "programs" / "trains.py"
+    (tmp_path / "mine.yaml").write_text(
+        "baseline: ipo\n"
+        "seeds: [0]\n"
+        "common:\n"
+        "  - trainer=command\n"
+        "  - task=external\n"
+        "  - model=external\n"
+        "  - max_steps=3\n"
+        f"  - \"trainer.argv=['{{python}}', '{program}', '{{trainer_dir}}/metrics.jsonl', '0']\"\n"
+        "arms:\n"
+        "  ipo: [loss=ipo]\n"
+        "  kpop: [loss=kpop]\n"
+    )
+    done = run(installed, tmp_path, "run", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "outputs" / "mine" / "report" / "report.html").is_file()
+    [copy] = (tmp_path / "outputs" / "mine" / "code").iterdir()
+    assert (copy / "harness" / "runner" / "main.py").is_file()
+    assert not (copy / "harness" / "_data").exists()
