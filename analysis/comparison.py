@@ -285,16 +285,16 @@ def _not_decidable(detail: str) -> tuple[Verdict, str]:
 
 
 _Barrier = tuple[Verdict, str] | None
-_NOT_LOGGED = "not logged"
+NOT_LOGGED = "not logged"
 
 
 def _is_not_logged(draft: _Draft) -> bool:
-    return draft.barrier is not None and draft.barrier[1] == _NOT_LOGGED
+    return draft.barrier is not None and draft.barrier[1] == NOT_LOGGED
 
 
 def _logging_barrier(arm: ArmSummary, base: ArmSummary, name: str) -> _Barrier:
     if not any(summary.run.curve(name) for summary in (*arm.runs, *base.runs)):
-        return _not_decidable(_NOT_LOGGED)
+        return _not_decidable(NOT_LOGGED)
     return None
 
 

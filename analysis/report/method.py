@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.comparison import MIN_RUNS
+from analysis.comparison import MIN_RUNS, NOT_LOGGED
 from analysis.report.cells import Report
 from analysis.statistics import POWER
 
@@ -53,8 +53,8 @@ def _baseline_text(spec: Report) -> str:
 def _exploded_text(spec: Report) -> str:
     return (
         f"mismatch KL above {spec['explode_factor']:g} times its median in the baseline window for "
-        f"{spec['explode_hold']} consecutive logged steps. A step at which it is not finite, or is "
-        "gone while the trainer trains and logs on, counts as above."
+        f"{spec['explode_hold']} consecutive logged steps, from the baseline window on. A step at "
+        "which it is not finite, or is gone while the trainer trains and logs on, counts as above."
     )
 
 
@@ -62,7 +62,8 @@ def _collapsed_text(spec: Report) -> str:
     return (
         f"the mean solve rate over {spec['collapse_window']} steps is below "
         f"{spec['collapse_fraction']:g} times its mean in the baseline window, and stays there to "
-        "the last step that is judged. The step is the first such window's last."
+        "the last step that is judged, so one that begins near the end had little time to recover. "
+        "The step is the first such window's last."
     )
 
 
@@ -91,29 +92,35 @@ def _test_text(report: Report) -> str:
         )
     else:
         test = "runs are independent: Welch's t test"
-    return f"{test}, two-sided; mismatch KL as the log of a ratio. One number per run enters."
+    return (
+        f"{test}, two-sided; mismatch KL as the log of a ratio. One number per run enters. An "
+        "interval is cut at what a difference can be. Where runs either hold or collapse, the t "
+        "interval is rough and the share of collapsed runs says more."
+    )
 
 
 def _event_text(spec: Report) -> str:
     return (
         "shares of finished runs with Clopper-Pearson intervals; Fisher's exact test, two-sided, "
-        "under either pairing. Shared random numbers make runs of a seed agree, which only makes "
-        "it more careful."
+        "under either pairing. Shared random numbers make runs of a seed agree, which tends to "
+        "make it more careful."
     )
 
 
 def _holm_text(report: Report) -> str:
+    family = [item for item in report["comparisons"] if item["detail"] != NOT_LOGGED]
     return (
-        f"p values are adjusted after Holm for all {len(report['comparisons'])} comparisons: "
-        "primary metrics and events of every arm. Intervals are before Holm."
+        f"p values are adjusted after Holm for all {len(family)} comparisons: primary metrics and "
+        "events of every arm. Intervals are before Holm."
     )
 
 
 def _verdict_text(spec: Report) -> str:
     return (
-        f"better or worse where the adjusted p is below {spec['alpha']:g}; within margin where the "
-        f"whole interval of the solve rate lies within {spec['margin']:g} of the baseline's; else "
-        "no detectable difference, with the smallest true effect that the test would find with a "
-        f"power of {POWER:g} (MDE) at the first step of Holm's procedure. Below {MIN_RUNS} seeds "
-        "nothing is decided; while planned runs are missing the verdict is incomplete."
+        "first, within margin where the whole interval of the solve rate (not adjusted) lies "
+        f"within {spec['margin']:g} of the baseline's; else better or worse where the adjusted p "
+        f"is below {spec['alpha']:g}; else no detectable difference, with the smallest true effect "
+        f"that the test would find with a power of {POWER:g} (MDE) at the first step of Holm's "
+        f"procedure. Below {MIN_RUNS} seeds nothing is decided; while planned runs are missing the "
+        "verdict is incomplete."
     )

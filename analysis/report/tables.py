@@ -12,7 +12,6 @@ from analysis.report.numbers import (
     NONE,
     Number,
     format_effect,
-    format_integers,
     format_level,
     format_mean,
     format_metric,
@@ -55,8 +54,10 @@ def verdict_table(report: Report) -> Table:
     level = format_level(report["analysis"]["alpha"])
     note = (
         f"Means over seeds of each run's final window, with {level} t intervals; mismatch KL as a "
-        "geometric mean. Exploded and collapsed: finished runs"
-        f"{_up_to(report)}, with the Clopper-Pearson interval."
+        "geometric mean. Effective: over the rollouts that are trained on, which hides groups "
+        "that all failed, and runs that have no others. Peak: median over seeds of the highest "
+        f"windowed mean. Exploded and collapsed: finished runs{_up_to(report)}, with the "
+        "Clopper-Pearson interval."
     )
     return Table("verdicts", "Verdict", columns, rows, note)
 
@@ -122,7 +123,7 @@ def event_table(report: Report) -> Table:
                     make_cell(name),
                     make_arm_cell(arm["name"]),
                     make_cell(_share_text(share), tone="bad" if event["steps"] else ""),
-                    make_cell(format_integers(event["steps"]) or NONE),
+                    make_cell(", ".join(str(step) for step in event["steps"]) or NONE),
                     make_cell(", ".join(f">{step}" for step in without) or NONE),
                     make_cell(str(event["num_undecidable"]) if event["num_undecidable"] else NONE),
                 )
@@ -184,7 +185,13 @@ def _verdict_row(arm: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> 
         make_arm_cell(arm["name"]),
         make_cell(seeds, tone="" if is_whole else "warn"),
         verdict,
-        _arm_metric_cell(arm, "solve_rate", "effective", _arm_mean(arm, "solve_rate_effective")),
+        _arm_metric_cell(
+            arm,
+            "solve_rate",
+            "effective",
+            _arm_mean(arm, "solve_rate_effective"),
+            _of_runs(arm, "solve_rate_effective"),
+        ),
         _arm_metric_cell(arm, "mismatch_kl", "peak", arm["median_peak_kl"]),
         _arm_metric_cell(arm, "is_masked"),
         _arm_metric_cell(arm, "entropy"),
@@ -243,7 +250,11 @@ def _label(item: Mapping[str, Any]) -> str:
 
 
 def _arm_metric_cell(
-    arm: Mapping[str, Any], name: str, extra_label: str = "", extra: Number = None
+    arm: Mapping[str, Any],
+    name: str,
+    extra_label: str = "",
+    extra: Number = None,
+    extra_note: str = "",
 ) -> Cell:
     """Return mean and interval of a metric, and below them a number that belongs beside it."""
     mean = arm["metrics"].get(name)
@@ -257,7 +268,7 @@ def _arm_metric_cell(
         )
         lines = [text, f"[{interval}"] if interval else [text]
     if extra is not None:
-        lines.append(f"{extra_label} {format_metric(name, extra)}")
+        lines.append(f"{extra_label} {format_metric(name, extra)}{extra_note}")
     first = "" if mean is not None else "muted"
     return Cell(tuple(lines), tones=(first, *("muted" for _ in lines[1:])))
 
@@ -266,6 +277,14 @@ def _arm_mean(arm: Mapping[str, Any], name: str) -> Number:
     mean = arm["metrics"].get(name)
     value: Number = None if mean is None else mean["mean"]
     return value
+
+
+def _of_runs(arm: Mapping[str, Any], name: str) -> str:
+    """Return ` (2 of 12)` where a metric has a value in some of the finished runs only."""
+    mean = arm["metrics"].get(name)
+    if mean is None or mean["n"] == arm["num_done"]:
+        return ""
+    return f" ({mean['n']} of {arm['num_done']})"
 
 
 def _up_to(report: Report) -> str:
