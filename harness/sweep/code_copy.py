@@ -17,7 +17,7 @@ from pathlib import Path
 from harness import __version__
 from harness.errors import UsageError
 from harness.records.files import write_json
-from harness.records.layout import PROGRAM_DIR, CodePaths, SweepPaths
+from harness.records.layout import PROGRAM_DIR, CodePaths, SweepPaths, outputs_root
 from harness.records.model import CodeRecord, to_record
 from harness.resources import IS_CHECKOUT, PACKAGE_DIR
 
@@ -39,7 +39,8 @@ def read_code(program_dir: Path | None = None) -> Code:
     """Return the code of this installation, and of the program in `program_dir`, as it is now.
 
     In a git checkout the tracked files and those that git does not ignore, with the difference to
-    the last commit; elsewhere every file of the folder.
+    the last commit; elsewhere every file of the folder but caches, hidden folders and virtual
+    environments. Never the folder of all sweeps.
 
     Raises:
         UsageError: `program_dir` holds more than a copy per plan should.
@@ -115,7 +116,12 @@ class _Folder:
 def _read_folder(folder: Path, *, with_git: bool) -> _Folder:
     commit, diff, names = _ask_git(folder) if with_git else (None, "", None)
     paths = _all_files(folder) if names is None else [folder / name for name in names]
-    files = {p.relative_to(folder).as_posix(): p for p in sorted(paths) if p.is_file()}
+    outputs = outputs_root().resolve()  # results are no code, and would change its hash
+    files = {
+        p.relative_to(folder).as_posix(): p
+        for p in sorted(paths)
+        if p.is_file() and not p.is_relative_to(outputs)
+    }
     return _Folder(files, commit, diff)
 
 
@@ -155,7 +161,16 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _all_files(folder: Path) -> Iterable[Path]:
-    return (p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
+    """Yield the files below `folder`, but for caches, hidden folders and virtual environments."""
+    for here, folder_names, names in os.walk(folder):
+        folder_names[:] = [
+            name
+            for name in folder_names
+            if not name.startswith(".")
+            and name != "__pycache__"
+            and not (Path(here) / name / "pyvenv.cfg").is_file()
+        ]
+        yield from (Path(here) / name for name in names)
 
 
 def _hash(files: Mapping[str, Path]) -> str:

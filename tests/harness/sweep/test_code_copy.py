@@ -107,3 +107,33 @@ def test_a_copy_that_cannot_be_written_is_refused_and_leaves_nothing(
         freeze_code(read_code(program), sweep)
     assert "HARNESS_OUTPUTS" in error.value.hint
     assert sorted(sweep.root.iterdir()) == before
+
+
+def test_results_caches_and_environments_beside_the_program_are_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HARNESS_OUTPUTS", raising=False)
+    for name in (
+        "train.py",
+        "pkg/model.py",
+        "outputs/study/plan.json",
+        "__pycache__/train.pyc",
+        "venv/pyvenv.cfg",
+        "venv/lib/big.py",
+        ".cache/x",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    files = [name for name in read_code(tmp_path).files if name.startswith("program/")]
+    assert files == ["program/pkg/model.py", "program/train.py"]
+
+
+def test_results_in_a_git_checkout_that_does_not_ignore_them_are_no_code(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_OUTPUTS", str(program / "results"))
+    before = read_code(program).record.hash
+    (program / "results").mkdir()
+    (program / "results" / "plan.json").write_text("{}")
+    assert read_code(program).record.hash == before
