@@ -5,6 +5,9 @@ Each file has exactly one writer:
     outputs/<sweep>/
       sweep.yaml, plan.json, plans/<n>.json         the planner
       submissions/<id>/{intent,receipt}.json        the submitter
+      submissions/<id>/jobs/<name>.json             the submitter, or who reconciles after it
+      submissions/<id>/slurm/                       submitit (scripts) and SLURM (logs of jobs)
+      submissions/<id>/totals.json                  the finishing job
       submissions/<id>/requests/cancel-<nonce>.json the cancelling command
       shared/warm_start-<key>/                      the trainer that made it first
       code/<hash>/                                  the planner
@@ -28,6 +31,12 @@ SUBMISSION_ENV = "HARNESS_SUBMISSION"
 ATTEMPT_ENV = "HARNESS_ATTEMPT"
 MAX_STEPS_ENV = "HARNESS_MAX_STEPS"
 SHARED_DIR_ENV = "HARNESS_SHARED_DIR"
+SUBMISSION_DIR_ENV = "HARNESS_SUBMISSION_DIR"
+"""Set by a batch script: the folder of its submission."""
+ARRAY_ENV = "HARNESS_ARRAY"
+"""Set by a batch script: the number of its array in the intent."""
+FINISH_JOB = "finish"
+"""Name of the job that ends a submission with the report."""
 
 PROGRAM_DIR = "program"
 """Folder in a code copy that holds what `trainer.code_dir` held."""
@@ -217,6 +226,26 @@ class SubmissionPaths:
     @property
     def receipt(self) -> Path:
         return self.root / "receipt.json"
+
+    @property
+    def jobs_dir(self) -> Path:
+        return self.root / "jobs"
+
+    def job_receipt(self, name: str) -> Path:
+        """What became of one `sbatch`: `name` is an array's number, or FINISH_JOB."""
+        return self.jobs_dir / f"{name}.json"
+
+    @property
+    def slurm_dir(self) -> Path:
+        return self.root / "slurm"
+
+    def element_log(self, array_job_id: str, index: int) -> Path:
+        """What the batch script and the runner of one array element printed."""
+        return self.slurm_dir / f"{array_job_id}_{index}_0_log.out"
+
+    @property
+    def totals(self) -> Path:
+        return self.root / "totals.json"
 
     @property
     def requests_dir(self) -> Path:

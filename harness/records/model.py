@@ -1,26 +1,16 @@
-"""What stands in the record files: frozen dataclasses with exact JSON forms.
-
-`to_record` and `from_record` are each other's inverse. Keys that a newer version added are
-ignored on reading, so that an older analysis still reads a newer sweep.
-"""
+"""What stands in the record files: frozen dataclasses with exact JSON forms."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import types
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from harness.errors import HarnessError
-from harness.records.files import read_json, read_json_if_there
-from harness.records.layout import repair_hint
+from harness.records.convert import from_record as from_record
+from harness.records.convert import read_record as read_record
+from harness.records.convert import read_record_if_there as read_record_if_there
+from harness.records.convert import to_record as to_record
 
 SCHEMA_VERSION = 1
-
-RecordT = TypeVar("RecordT")
 
 
 @dataclass(frozen=True)
@@ -169,6 +159,53 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
+class ArrayPlan:
+    """One job array of a submission, decided before anything is handed over.
+
+    Attributes:
+        number: 0, 1, … within the submission.
+        job_name: `<sweep>@<nonce>.<number>`: no other job ever bears it.
+        run_ids: element `i` of the array is the run `run_ids[i]`.
+        settings: the profile's, with what the sweep overrides for these runs.
+        parallelism: elements that may run at once; None for all.
+        after: number of an array that must have ended before; None where it may start at once.
+    """
+
+    number: int
+    job_name: str
+    run_ids: tuple[str, ...]
+    settings: dict[str, Any]
+    parallelism: int | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True)
+class JobReceipt:
+    """submissions/<id>/jobs/<name>.json: what became of one `sbatch`.
+
+    Attributes:
+        name: the array's number as text, or FINISH_JOB.
+        state: `accepted` (there is a job), `refused` (SLURM said no) or `not_submitted` (found
+            nowhere when an interrupted submission was reconciled).
+        job_id: the array's id; None unless accepted.
+        cluster: where SLURM named one.
+        error: SLURM's words where it refused, in one line.
+        is_adopted: whether it was found by name instead of being answered by `sbatch`.
+    """
+
+    schema_version: int
+    submission: str
+    name: str
+    job_name: str
+    state: str
+    job_id: str | None
+    cluster: str | None
+    error: str
+    is_adopted: bool
+    time: float
+
+
+@dataclass(frozen=True)
 class Intent:
     """submissions/<id>/intent.json: what a submitter set out to start, written before it starts.
 
@@ -177,6 +214,8 @@ class Intent:
         profile: name of the profile; `settings` its values.
         runs: with the `max_steps` to reach.
         pid, pid_started: of the submitting process (local queue), see `process_start`.
+        arrays: that hold the runs; empty on a local queue.
+        user: who submits, as SLURM knows them; empty on a local queue.
     """
 
     schema_version: int
@@ -191,11 +230,18 @@ class Intent:
     pid: int
     pid_started: str
     time: float
+    arrays: tuple[ArrayPlan, ...] = ()
+    user: str = ""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """submissions/<id>/receipt.json: how the submission ended or that it was handed over."""
+    """submissions/<id>/receipt.json: how the submission ended or that it was handed over.
+
+    Attributes:
+        jobs: on SLURM, number of an array (or FINISH_JOB) -> job id.
+        outcomes: run -> state, of runs that won't be started by it any more.
+    """
 
     schema_version: int
     id: str
@@ -207,7 +253,12 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Claim:
-    """attempts/<k>/claim.json: who works on the run. Created exclusively, never changed."""
+    """attempts/<k>/claim.json: who works on the run. Created exclusively, never changed.
+
+    Attributes:
+        job_id: `<array>_<index>` on SLURM; `node` the name that SLURM gives the machine.
+        gpus: indices or ids that the run holds on each of `num_nodes` nodes.
+    """
 
     schema_version: int
     attempt: int
@@ -221,6 +272,9 @@ class Claim:
     code_hash: str
     machine: dict[str, Any]
     job_id: str | None = None
+    node: str | None = None
+    gpus: tuple[str, ...] = ()
+    num_nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -228,6 +282,11 @@ class Heartbeat:
     """attempts/<k>/heartbeat.json: rewritten while the runner lives.
 
     `step`, `tokens`, `mismatch_kl` and `solve_rate` are the latest that the trainer logged.
+
+    Attributes:
+        first_step: the first that this attempt logged; None before.
+        stalled_since: when the trainer last logged a step, once that is longer ago than the
+            profile's `stall_limit_s`; else None.
     """
 
     schema_version: int
@@ -240,6 +299,8 @@ class Heartbeat:
     solve_rate: float | None
     steps_per_s: float | None
     trainer_pid: int | None
+    first_step: int | None = None
+    stalled_since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -247,11 +308,14 @@ class Exit:
     """attempts/<k>/exit.json: written last; an attempt without one was cut off.
 
     Attributes:
-        reason: `done`, `failed`, `cancelled`, `superseded` or `stopped`.
+        reason: `done`, `failed`, `cancelled`, `superseded` or `stopped`; on SLURM also `timeout`,
+            `preempted` (SLURM took the node, and starts the job again) and `out_of_memory`.
         code, signal: of the trainer; at most one is not None.
         error: the last line that explains a failure; empty otherwise.
         last_step: the newest step in the metrics.
-        nodes: host names; gpus: indices or ids that the run held.
+        nodes: host names; gpus: indices or ids that the run held on each.
+        first_step: the first that this attempt logged; None where it logged none.
+        requeue: whether the runner had its job started again.
     """
 
     schema_version: int
@@ -266,93 +330,5 @@ class Exit:
     gpus: tuple[str, ...]
     start: float
     end: float
-
-
-def to_record(value: Any) -> dict[str, Any]:
-    """Return the JSON form of a record dataclass."""
-    result: dict[str, Any] = _plain(dataclasses.asdict(value))
-    return result
-
-
-def from_record(kind: type[RecordT], data: dict[str, Any], *, where: str) -> RecordT:
-    """Return the record that `data` stands for.
-
-    Raises:
-        HarnessError: a field is missing or of another type, naming `where` and the key.
-    """
-    result: RecordT = _convert(kind, data, where, "")
-    return result
-
-
-def read_record(kind: type[RecordT], path: Path) -> RecordT:
-    """Return the record in `path`. Raises HarnessError where it is missing or not one."""
-    return from_record(kind, read_json(path), where=str(path))
-
-
-def read_record_if_there(kind: type[RecordT], path: Path) -> RecordT | None:
-    """Return the record in `path`, or None where there is no such file."""
-    data = read_json_if_there(path)
-    return None if data is None else from_record(kind, data, where=str(path))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _convert(kind: Any, value: Any, where: str, key: str) -> Any:
-    if kind is Any:
-        return value
-    origin = typing.get_origin(kind)
-    if origin is types.UnionType:
-        if value is None:
-            return None
-        [kind] = [arg for arg in typing.get_args(kind) if arg is not types.NoneType]
-        return _convert(kind, value, where, key)
-    if dataclasses.is_dataclass(kind):
-        return _convert_dataclass(kind, value, where, key)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise _wrong(where, key, value)
-        arguments = typing.get_args(kind)
-        if arguments[-1] is not Ellipsis and len(value) != len(arguments):
-            raise _wrong(where, key, value)
-        return tuple(
-            _convert(arguments[0], item, where, f"{key}[{i}]") for i, item in enumerate(value)
-        )
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise _wrong(where, key, value)
-        item_kind = typing.get_args(kind)[1]
-        return {k: _convert(item_kind, v, where, f"{key}.{k}") for k, v in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise _wrong(where, key, value)
-    return value
-
-
-def _convert_dataclass(kind: Any, value: Any, where: str, key: str) -> Any:
-    if not isinstance(value, dict):
-        raise _wrong(where, key, value)
-    hints = _type_hints(kind)
-    arguments: dict[str, Any] = {}
-    for spec in dataclasses.fields(kind):
-        dotted = f"{key}.{spec.name}" if key else spec.name
-        if spec.name in value:
-            arguments[spec.name] = _convert(hints[spec.name], value[spec.name], where, dotted)
-        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-            raise HarnessError(f"`{where}` lacks `{dotted}`", repair_hint(Path(where)))
-    return kind(**arguments)
-
-
-@functools.cache
-def _type_hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _wrong(where: str, key: str, value: Any) -> HarnessError:
-    return HarnessError(f"`{where}`: `{key}` can't be {value!r}", repair_hint(Path(where)))
+    first_step: int | None = None
+    requeue: bool = False
