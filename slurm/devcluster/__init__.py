@@ -1,0 +1,1 @@
+"""A real SLURM cluster on one machine, for tests and trials. See README.md beside this file."""
