@@ -16,6 +16,7 @@ from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.records.layout import is_valid_name
 from harness.resources import SLURM_DIR
+from harness.slurm_profile import SlurmProfile, check_slurm
 
 AUTO = "auto"
 DEFAULT_PROFILE = "local"
@@ -43,7 +44,7 @@ class LocalProfile:
     heartbeat_limit_s: float = number(30.0, ge=5, le=86_400)
 
 
-PROFILE_TYPES: Mapping[str, type[Any]] = {"local": LocalProfile}
+PROFILE_TYPES: Mapping[str, type[Any]] = {"local": LocalProfile, "slurm": SlurmProfile}
 """`type` of a profile -> dataclass of its keys."""
 
 
@@ -77,17 +78,18 @@ def load_profile(name_or_path: str) -> Profile:
         )
     data = load_yaml(path)
     if not isinstance(data, dict):
-        raise UsageError(f"`{path}` holds no keys", "begin with `type: local`")
+        raise UsageError(f"`{path}` holds no keys", "begin with `type: local` or `type: slurm`")
     kind = data.get("type")
     if not isinstance(kind, str) or kind not in PROFILE_TYPES:
         raise UsageError(
-            f"{path}: `type` is {kind!r}",
+            f"`{path}`: `type` is {kind!r}",
             did_you_mean(str(kind), PROFILE_TYPES, what="types of profiles"),
         )
-    checked = check_group(PROFILE_TYPES[kind], data, "", lambda key: str(path))
-    if kind == "local":
-        _check_gpus(path, checked["gpus"])
-    return Profile(name, PROFILE_TYPES[kind](**checked))
+    if kind == "slurm":
+        return Profile(name, check_slurm(data, lambda key: f"`{path}`"))
+    checked = check_group(LocalProfile, data, "", lambda key: f"`{path}`")
+    _check_gpus(path, checked["gpus"])
+    return Profile(name, LocalProfile(**checked))
 
 
 def profile_names() -> list[str]:
@@ -119,10 +121,10 @@ def _check_gpus(path: Path, gpus: Any) -> None:
         return
     hint = f'write {AUTO} or a list of ids such as ["0", "1"]'
     if not isinstance(gpus, list):
-        raise UsageError(f"{path}: `gpus` is {gpus!r}", hint)
+        raise UsageError(f"`{path}`: `gpus` is {gpus!r}", hint)
     for gpu in gpus:
         is_id = isinstance(gpu, (str, int)) and not isinstance(gpu, bool)
         if not is_id or not re.fullmatch(r"[\w.:/-]+", str(gpu)):
-            raise UsageError(f"{path}: `gpus` holds {gpu!r}", hint)
+            raise UsageError(f"`{path}`: `gpus` holds {gpu!r}", hint)
     if len({str(gpu) for gpu in gpus}) != len(gpus):
-        raise UsageError(f"{path}: `gpus` names one GPU twice: {gpus}", "name each once")
+        raise UsageError(f"`{path}`: `gpus` names one GPU twice: {gpus}", "name each once")

@@ -108,6 +108,8 @@ class PlanRecord:
         left: runs on disk that this plan no longer holds.
         overrides: of the command line, after `common`.
         earlier_analysis: analysis specs that were in force when data already existed.
+        resources: arm -> keys of a SLURM profile that the sweep overrides; `time` in minutes. They
+            say where runs execute, so that no run's identity and no difference holds them.
     """
 
     schema_version: int
@@ -127,6 +129,7 @@ class PlanRecord:
     analysis: AnalysisSpec
     earlier_analysis: tuple[AnalysisSpec, ...]
     code: CodeRecord
+    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def arm(self, name: str) -> PlannedArm:
         return next(arm for arm in self.arms if arm.name == name)

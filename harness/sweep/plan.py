@@ -97,6 +97,7 @@ def build_plan(
         analysis=spec.analysis,
         earlier_analysis=(),
         code=code,
+        resources={arm: dict(keys) for arm, keys in spec.resources.items()},
     )
     return Plan(record, configs)
 

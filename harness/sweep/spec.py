@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.records.layout import MAX_NAME_LENGTH, is_valid_name
 from harness.records.model import AnalysisSpec
+from harness.sweep.resources import load_resources
 
 PAIRINGS = ("seed", "none")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -49,6 +50,7 @@ class SweepSpec:
     Attributes:
         pairing: `seed` when runs of one seed share their random numbers, `none` for reruns.
         may_differ: keys (or groups of keys) in which arms may differ.
+        resources: arm -> keys of a SLURM profile that it overrides, see `load_resources`.
     """
 
     name: str
@@ -61,6 +63,7 @@ class SweepSpec:
     may_differ: tuple[str, ...]
     pairing: str
     analysis: AnalysisSpec
+    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 _KEYS = (
@@ -74,6 +77,7 @@ _KEYS = (
     "may_differ",
     "pairing",
     "analysis",
+    "resources",
 )
 
 
@@ -109,6 +113,7 @@ def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
         may_differ=_load_may_differ(content, path),
         pairing=_load_pairing(content, path),
         analysis=_load_analysis(content.get("analysis"), path),
+        resources=load_resources(content.get("resources"), [arm.name for arm in arms], path),
     )
 
 

@@ -45,6 +45,7 @@ def test_file_may_state_only_some_keys(tmp_path: Path) -> None:
     [
         ("type: local\nslot: 3\n", "unknown key `slot`", "`slots`"),
         ("type: locl\n", "`type` is 'locl'", "`local`"),
+        ("type: slrum\n", "`type` is 'slrum'", "`slurm`"),
         ("slots: 3\n", "`type` is None", "`local`"),
         ("type: [local]\n", "`type` is ['local']", "`local`"),
         ("- local\n", "holds no keys", "type: local"),
