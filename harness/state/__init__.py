@@ -1,1 +1,1 @@
-"""What state each run is in, told from the records alone; and what follows from it."""
+"""What state each run is in, told from the records and SLURM; and what follows from it."""

@@ -15,8 +15,8 @@ from harness.dispatch.lock import require_no_live_lock
 from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json
 from harness.records.layout import RunPaths, SweepPaths
-from harness.records.model import Claim, PlanRecord, RunRecord, read_record
-from harness.state.status import LIVE_STATES, RunState, read_states
+from harness.records.model import Claim, Intent, PlanRecord, RunRecord, read_record
+from harness.state.status import RunState, may_be_at_work, read_states
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 """What atomic writes (and an interrupted clean) leave behind when they are killed."""
@@ -45,7 +45,7 @@ def clean(
     """Remove what `clean_candidates` finds and return it.
 
     Raises:
-        UsageError: a queue of the sweep is live, or a run is still at work.
+        UsageError: a queue of the sweep is live, or a run is, or may be, still at work.
         HarnessError: the sweep has no readable plan, or something can't be removed.
     """
     candidates = clean_candidates(sweep, include_left=include_left)
@@ -59,22 +59,23 @@ def clean_candidates(sweep: SweepPaths, *, include_left: bool = False) -> tuple[
     """Return what can go, by kind, then path.
 
     - checkpoints of done runs, but the newest and those that `checkpoints.keep_every` asks for;
-    - code copies that neither the current plan nor any attempt used;
+    - code copies that neither the current plan nor any attempt used, nor the newest submission,
+      whose last job may still be waiting;
     - temporary files of writers that were killed;
     - with `include_left`, whole runs that have left the plan.
 
     Raises:
-        UsageError: a queue of the sweep is live, or a run is still at work.
+        UsageError: a queue of the sweep is live, or a run is, or may be, still at work.
         HarnessError: the sweep has no readable plan.
     """
     plan = read_record(PlanRecord, sweep.plan)
     require_no_live_lock(sweep)
     states = read_states(sweep)
     for status in states:
-        if status.state in LIVE_STATES:
+        if may_be_at_work(status):
             raise UsageError(
                 f"run `{status.run_id}` is {status.state}",
-                f"wait for it, or end it with `harness cancel {sweep.name}`",
+                status.hint or f"wait for it, or end it with `harness cancel {sweep.name}`",
             )
     found: list[Candidate] = []
     for status in states:
@@ -117,6 +118,8 @@ def _unused_code(sweep: SweepPaths, plan: PlanRecord, gone: list[Path]) -> Itera
     if not sweep.code_root.is_dir():
         return
     used = {plan.code.hash}
+    for submission in sweep.submissions()[-1:]:
+        used.add(read_record(Intent, submission.intent).code_hash)
     for run in sweep.runs():
         if run.root not in gone:
             used.update(read_record(Claim, attempt.claim).code_hash for attempt in run.attempts())

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
-from harness.errors import HarnessError, UsageError
+from harness.errors import HarnessError
 from harness.records.layout import AttemptPaths, RunPaths
 from harness.records.model import Exit, read_record_if_there
 from harness.runner.failure import last_traceback, read_tail, signal_name
-from harness.state.status import RunStatus, read_state
+from harness.scheduler.jobs import Job
+from harness.state.jobs import JobTable
+from harness.state.status import LIVE_STATES, RunStatus, read_state
+from harness.state.submissions import Submissions
 
 TAIL_LINES = 15
 _BLOCK_BYTES = 1 << 16
@@ -25,7 +31,9 @@ class Explanation:
         ending: the exit code or signal in words; empty without an exit record.
         traceback: the last one in the log; empty where there is none.
         tail: the last lines of the log.
-        log: of the newest attempt; None where the run was never started.
+        log: of the newest attempt, or what its batch script printed where that says more; None
+            where the run was never started.
+        job: as SLURM knows it; None on a local queue, or where SLURM wasn't asked or doesn't know.
     """
 
     status: RunStatus
@@ -34,31 +42,52 @@ class Explanation:
     traceback: str
     tail: tuple[str, ...]
     log: Path | None
+    job: Job | None = None
 
 
-def explain(run: RunPaths, *, now: float | None = None) -> Explanation:
-    """Explain one run from its records and its log.
+def explain(
+    run: RunPaths, *, now: float | None = None, jobs: JobTable | None = None
+) -> Explanation:
+    """Explain one run from its records, its logs and what SLURM says of its job.
 
     Raises:
         HarnessError: the sweep has no readable plan.
     """
-    status = read_state(run.sweep, run.arm, run.seed, now=now)
+    jobs = JobTable() if jobs is None else jobs
+    status = read_state(run.sweep, run.arm, run.seed, now=now, jobs=jobs)
+    job = None if status.submission is None else jobs.find(status.submission, status.run_id)
     attempts = run.attempts()
-    if not attempts:
-        return Explanation(status, None, "", "", (), None)
-    log = attempts[-1].log
-    try:
-        ended = read_record_if_there(Exit, attempts[-1].exit)
-    except HarnessError:
-        ended = None  # the status says which record is damaged
+    ended: Exit | None = None
+    if attempts:
+        with contextlib.suppress(HarnessError):  # the status says which record is damaged
+            ended = read_record_if_there(Exit, attempts[-1].exit)
+    log = _log_of_state(run, status, attempts, ended)
     return Explanation(
         status=status,
         exit=ended,
         ending="" if ended is None else describe_exit(ended),
-        traceback=last_traceback(read_tail(log)),
-        tail=tuple(_last_lines(log, TAIL_LINES)),
+        traceback="" if log is None else last_traceback(read_tail(log)),
+        tail=() if log is None else tuple(read_last_lines(log, TAIL_LINES)),
         log=log,
+        job=job,
     )
+
+
+def describe_job(job: Job) -> str:
+    """Return what SLURM says of a job on one line: `12_3 FAILED, exit code 127, on gpu01`."""
+    parts = [f"{job.job_id} {job.state}"]
+    if job.reason:
+        parts.append(job.reason)
+    code, _, signal_number = job.exit_code.partition(":")
+    if code not in ("", "0"):
+        parts.append(f"exit code {code}")
+    if signal_number not in ("", "0"):
+        parts.append(signal_name(int(signal_number)))
+    if job.nodes:
+        parts.append(f"on {job.nodes}")
+    if job.restarts:
+        parts.append(f"restarts: {job.restarts}")
+    return ", ".join(parts)
 
 
 def describe_exit(ended: Exit) -> str:
@@ -68,35 +97,17 @@ def describe_exit(ended: Exit) -> str:
     return "never started" if ended.code is None else f"exit code {ended.code}"
 
 
-def tail_log(run: RunPaths, num_lines: int, *, attempt: int | None = None) -> list[str]:
-    """Return the last lines of an attempt's log (default: the newest), oldest first.
+def find_log(run: RunPaths) -> Path | None:
+    """Return the log of the newest attempt; where it is missing or empty, what the run's batch
+    script printed on SLURM; None where there is neither."""
+    return _newest_log(run, run.attempts())
 
-    Raises:
-        UsageError: the run was never started, or has no such attempt.
+
+def read_last_lines(path: Path, num_lines: int) -> list[str]:
+    """Return the last lines of a log, oldest first, without reading more of it than they take.
+
+    A log that can't be read has none.
     """
-    return _last_lines(log_path(run, attempt), num_lines)
-
-
-def log_path(run: RunPaths, attempt: int | None = None) -> Path:
-    """Return the log of an attempt (default: the newest). Raises UsageError."""
-    attempts = run.attempts()
-    name = f"{run.arm}/{run.root.name}"
-    if not attempts:
-        raise UsageError(
-            f"run `{name}` was never started, so it has no log",
-            f"start it with `harness run {run.sweep.name}`",
-        )
-    found: dict[int, AttemptPaths] = {paths.number: paths for paths in attempts}
-    number = max(found) if attempt is None else attempt
-    if number not in found:
-        raise UsageError(
-            f"run `{name}` has no attempt {number}", f"attempts: {', '.join(map(str, found))}"
-        )
-    return found[number].log
-
-
-def _last_lines(path: Path, num_lines: int) -> list[str]:
-    """Return the last lines without reading more of the file than they take."""
     try:
         with path.open("rb") as file:
             position = file.seek(0, 2)
@@ -114,3 +125,53 @@ def _last_lines(path: Path, num_lines: int) -> list[str]:
     if lines and not lines[-1]:
         lines.pop()
     return [line.rstrip("\r") for line in lines[-num_lines:]] if num_lines > 0 else []
+
+
+def _log_of_state(
+    run: RunPaths, status: RunStatus, attempts: Sequence[AttemptPaths], ended: Exit | None
+) -> Path | None:
+    """Return the log that says most about the state."""
+    is_by_slurm = status.state not in LIVE_STATES and (ended is None or status.since != ended.end)
+    if is_by_slurm:
+        # The newest start of the job may have come to its end before it claimed an attempt.
+        batch_log = _batch_log(run)
+        is_newer = not attempts or _changed(batch_log) > _changed(attempts[-1].log)
+        if is_newer and _has_text(batch_log):
+            return batch_log
+    return _newest_log(run, attempts)
+
+
+def _newest_log(run: RunPaths, attempts: Sequence[AttemptPaths]) -> Path | None:
+    own = attempts[-1].log if attempts else None
+    if _has_text(own):
+        return own
+    batch_log = _batch_log(run)
+    return batch_log if own is None or _has_text(batch_log) else own
+
+
+def _batch_log(run: RunPaths) -> Path | None:
+    """Return what the newest job of the run has printed; None where there is no such file."""
+    run_id = f"{run.arm}/{run.root.name}"
+    with contextlib.suppress(HarnessError):
+        for submission in Submissions(run.sweep).with_run(run_id):
+            found = submission.element(run_id)
+            receipt = None if found is None else submission.job_receipt(found[0])
+            if found is not None and receipt is not None and receipt.job_id is not None:
+                path = submission.paths.element_log(receipt.job_id, found[1])
+                if path.exists():
+                    return path
+    return None
+
+
+def _has_text(path: Path | None) -> TypeGuard[Path]:
+    try:
+        return path is not None and path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _changed(path: Path | None) -> float:
+    try:
+        return 0.0 if path is None else path.stat().st_mtime
+    except OSError:
+        return 0.0

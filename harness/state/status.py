@@ -1,200 +1,270 @@
-"""The state of every run of a sweep, from its records.
+"""The state of every run of a sweep: from its records, and where they end, from SLURM.
 
-A run's own records come first (claim, heartbeat, exit), then the submissions that list it. Nothing
-here writes, asks a scheduler, or takes silence for an end: an attempt on another machine that
-falls silent is `stalled`, never finished.
+A run's own records come first (claim, heartbeat, exit), then the submissions that list it, then
+squeue, then sacct. Nothing here writes or takes silence for an end: an attempt on another machine
+that falls silent is `stalled`, a controller that doesn't answer makes it `unknown`, never finished.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.errors import HarnessError
-from harness.records.layout import AttemptPaths, RunPaths, SweepPaths
-from harness.records.model import (
-    Claim,
-    Exit,
-    Heartbeat,
-    PlannedRun,
-    PlanRecord,
-    read_record,
-    read_record_if_there,
-)
+from harness.records.layout import RunPaths, SweepPaths
+from harness.records.model import PlannedRun, PlanRecord, read_record
 from harness.runner.claim import HEARTBEAT_LIMIT_S
-from harness.runner.process import Liveness, process_liveness
-from harness.state.submissions import Submission, Submissions
-
-
-class RunState(StrEnum):
-    """Every state that a run can be in. `unknown` is neither running nor ended."""
-
-    PLANNED = "planned"
-    SUBMITTING = "submitting"
-    QUEUED = "queued"
-    RUNNING = "running"
-    REQUEUED = "requeued"
-    STALLED = "stalled"
-    DONE = "done"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    OUT_OF_MEMORY = "out_of_memory"
-    PREEMPTED = "preempted"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-    UNKNOWN = "unknown"
-
-
-FINISHED_STATES = frozenset({RunState.DONE, RunState.STOPPED})
-"""Nothing is missing from such a run."""
-LIVE_STATES = frozenset(
-    {
-        RunState.SUBMITTING,
-        RunState.QUEUED,
-        RunState.RUNNING,
-        RunState.REQUEUED,
-        RunState.STALLED,
-    }
+from harness.scheduler.jobs import Job
+from harness.scheduler.words import Phase, phase_of
+from harness.state.facts import (
+    Attempt,
+    RunFacts,
+    Verdict,
+    judge_beat,
+    judge_end,
+    judge_exit,
+    read_facts,
 )
-"""Something is, or may be, still at work on such a run."""
+from harness.state.jobs import Answer, Element, JobTable
+from harness.state.local import judge_local
+from harness.state.model import FINISHED_STATES as FINISHED_STATES
+from harness.state.model import LIVE_STATES as LIVE_STATES
+from harness.state.model import RunState as RunState
+from harness.state.model import RunStatus as RunStatus
+from harness.state.model import may_be_at_work as may_be_at_work
+from harness.state.model import may_resubmit as may_resubmit
+from harness.state.slurm import Handover, judge_slurm, needs_end
+from harness.state.submissions import Submissions
 
 
-@dataclass(frozen=True)
-class RunStatus:
-    """One run at one moment.
-
-    Attributes:
-        reason: one line where the state alone doesn't say enough; else empty.
-        is_damaged: whether it is unknown because a record, named in `reason`, can't be read.
-        hint: what to do about that record; else empty.
-        since: when it came into this state, seconds since the epoch; None where never started.
-        is_planned: False for a run that has left the plan.
-        attempt, submission, host, job_id: of the newest attempt (queued: the submission it waits
-            in).
-        step, tokens, mismatch_kl, solve_rate, steps_per_s: the newest that were logged.
-        max_steps: what the plan wants (of a run that left it: what its last attempt wanted).
-        elapsed_s: of the newest attempt.
-    """
-
-    arm: str
-    seed: int
-    state: RunState
-    reason: str = ""
-    is_damaged: bool = False
-    hint: str = ""
-    since: float | None = None
-    is_planned: bool = True
-    attempt: int | None = None
-    submission: str | None = None
-    host: str | None = None
-    job_id: str | None = None
-    step: int | None = None
-    max_steps: int | None = None
-    tokens: int | None = None
-    mismatch_kl: float | None = None
-    solve_rate: float | None = None
-    steps_per_s: float | None = None
-    elapsed_s: float | None = None
-    gpus: tuple[str, ...] = ()
-
-    @property
-    def run_id(self) -> str:
-        return f"{self.arm}/seed_{self.seed}"
-
-    @property
-    def eta_s(self) -> float | None:
-        """Expected seconds until `max_steps`; None unless it runs and moves."""
-        if self.state is not RunState.RUNNING or not self.steps_per_s or self.max_steps is None:
-            return None
-        return max(0, self.max_steps - (self.step or 0)) / self.steps_per_s
-
-
-def read_states(sweep: SweepPaths, *, now: float | None = None) -> list[RunStatus]:
+def read_states(
+    sweep: SweepPaths, *, now: float | None = None, jobs: JobTable | None = None
+) -> list[RunStatus]:
     """Return the state of every planned run in the plan's order, then of those that left the plan.
 
-    A damaged record makes its run `unknown` and nothing else.
+    A damaged record makes its run `unknown` and nothing else. SLURM is asked at most once by
+    squeue and once by sacct, and not at all where the records say enough of all runs.
+
+    Args:
+        jobs: keep one between calls, and it remembers how jobs ended.
 
     Raises:
         HarnessError: the sweep has no readable plan.
     """
-    now = time.time() if now is None else now
     plan = read_record(PlanRecord, sweep.plan)
-    submissions = Submissions(sweep)
-    planned = {run.run_id: run for run in plan.runs}
-    states = [_read_state(sweep.run(r.arm, r.seed), r, submissions, now) for r in plan.runs]
+    planned = {run.run_id for run in plan.runs}
+    entries: list[_Entry] = [(sweep.run(r.arm, r.seed), r) for r in plan.runs]
     for paths in sweep.runs():
         if f"{paths.arm}/{paths.root.name}" not in planned:
-            states.append(_read_state(paths, None, submissions, now))
-    return states
+            entries.append((paths, None))
+    return _Reader(sweep, now, jobs).read(entries)
 
 
-def read_state(sweep: SweepPaths, arm: str, seed: int, *, now: float | None = None) -> RunStatus:
+def read_state(
+    sweep: SweepPaths,
+    arm: str,
+    seed: int,
+    *,
+    now: float | None = None,
+    jobs: JobTable | None = None,
+) -> RunStatus:
     """Return the state of one run. Raises HarnessError where the sweep has no readable plan."""
-    now = time.time() if now is None else now
     plan = read_record(PlanRecord, sweep.plan)
     planned = next((r for r in plan.runs if (r.arm, r.seed) == (arm, seed)), None)
-    return _read_state(sweep.run(arm, seed), planned, Submissions(sweep), now)
+    [status] = _Reader(sweep, now, jobs).read([(sweep.run(arm, seed), planned)])
+    return status
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    paths: AttemptPaths
-    claim: Claim
-    heartbeat: Heartbeat | None
-    exit: Exit | None
-
-    @property
-    def last_beat(self) -> float:
-        beat = self.heartbeat.time if self.heartbeat is not None else self.claim.time
-        return max(self.claim.time, beat)
+_Entry = tuple[RunPaths, PlannedRun | None]
 
 
-def _read_state(
-    paths: RunPaths, planned: PlannedRun | None, submissions: Submissions, now: float
-) -> RunStatus:
-    status = RunStatus(
-        arm=paths.arm,
-        seed=paths.seed,
-        state=RunState.PLANNED,
-        is_planned=planned is not None,
-        max_steps=None if planned is None else planned.max_steps,
-    )
-    try:
-        attempt = _newest_attempt(paths)
-        if attempt is not None:
-            status = _with_attempt(status, attempt, submissions, now)
-        if status.state in LIVE_STATES | FINISHED_STATES:
-            return status
-        waiting = submissions.newest_with(status.run_id)
-        return _with_submission(status, attempt, waiting)
-    except HarnessError as error:
-        return replace(
-            status,
-            state=RunState.UNKNOWN,
-            reason=error.message,
-            is_damaged=True,
-            hint=error.hint,
+class _Reader:
+    def __init__(self, sweep: SweepPaths, now: float | None, jobs: JobTable | None) -> None:
+        self._sweep = sweep
+        self._now = time.time() if now is None else now
+        self._jobs = JobTable() if jobs is None else jobs
+        self._submissions = Submissions(sweep)
+
+    def read(self, entries: Sequence[_Entry]) -> list[RunStatus]:
+        # All records are read before SLURM is asked: then a job that a record names and squeue
+        # doesn't list has ended.
+        facts = [self._read_facts(entry) for entry in entries]
+        elements = [None if isinstance(f, HarnessError) else self._element(f) for f in facts]
+        self._jobs.refresh([element for element in elements if element is not None])
+        return [
+            self._judge(entry, fact, element)
+            for entry, fact, element in zip(entries, facts, elements, strict=True)
+        ]
+
+    def _read_facts(self, entry: _Entry) -> RunFacts | HarnessError:
+        try:
+            return read_facts(*entry, self._submissions, self._now)
+        except HarnessError as error:
+            return error
+
+    def _judge(
+        self, entry: _Entry, facts: RunFacts | HarnessError, element: Element | None
+    ) -> RunStatus:
+        if isinstance(facts, HarnessError):
+            return _damaged(entry, facts)
+        answer = None if element is None else self._jobs.answer(element)
+        try:
+            verdict = self._verdict(facts, answer)
+            if verdict.is_end_by_slurm:
+                # The run may have written its end while SLURM was being asked.
+                facts = read_facts(*entry, self._submissions, self._now)
+                verdict = self._verdict(facts, answer, is_second_look=True)
+        except HarnessError as error:
+            return _damaged(entry, error)
+        job = None if answer is None else answer.job
+        return _status(facts, verdict, element, job, self._now)
+
+    def _verdict(
+        self, facts: RunFacts, answer: Answer | None, *, is_second_look: bool = False
+    ) -> Verdict:
+        early = judge_end(facts) or judge_beat(facts, self._now)
+        if early is not None:
+            return early
+        own = _own_attempt(facts)
+        if answer is None or _is_done(own):
+            verdict = _without_slurm(facts, self._now)
+        else:
+            handover = self._handover(facts, is_second_look)
+            earlier = None if own is not None else facts.attempt
+            verdict = judge_slurm(handover, own, earlier, answer, self._now)
+        if not facts.refusal or verdict.state in LIVE_STATES:
+            return verdict
+        if verdict.state is RunState.PLANNED:
+            return replace(verdict, reason=facts.refusal)
+        reason = f"{verdict.reason}; not submitted again: {facts.refusal}".removeprefix("; ")
+        return replace(verdict, reason=reason)
+
+    def _element(self, facts: RunFacts) -> Element | None:
+        """Return what to ask SLURM about a run; None where its records say enough."""
+        submission = facts.submission
+        if submission is None or not submission.is_slurm:
+            return None
+        if judge_end(facts) is not None or judge_beat(facts, self._now) is not None:
+            return None
+        own = _own_attempt(facts)
+        found = submission.element(facts.run_id)
+        if found is None or _is_done(own):
+            return None
+        array, index = found
+        receipt = submission.job_receipt(array)
+        job_id = None if receipt is None else receipt.job_id
+        if job_id is None and own is not None and own.claim.job_id is not None:
+            job_id = own.claim.job_id.partition("_")[0]
+        return Element(
+            submission=submission.intent.id,
+            nonce=submission.intent.nonce,
+            run_id=facts.run_id,
+            array=array.number,
+            index=index,
+            job_id=job_id,
+            cluster=None if receipt is None else receipt.cluster,
+            user=submission.intent.user,
+            since=submission.intent.time,
+            needs_end=needs_end(own),
+        )
+
+    def _handover(self, facts: RunFacts, is_second_look: bool) -> Handover:
+        submission = facts.submission
+        assert submission is not None
+        found = submission.element(facts.run_id)
+        assert found is not None
+        array, index = found
+        receipt = submission.job_receipt(array)
+        has_log = None
+        if is_second_look and receipt is not None and receipt.job_id is not None:
+            has_log = submission.paths.element_log(receipt.job_id, index).exists()
+        job_id = None if receipt is None else receipt.job_id
+        return Handover(
+            sweep=self._sweep.name,
+            job_id=f"of array {array.number}" if job_id is None else f"{job_id}_{index}",
+            submitted=submission.intent.time,
+            receipt=receipt,
+            submitter=submission.submitter,
+            limit_s=float(array.settings.get("heartbeat_limit_s", HEARTBEAT_LIMIT_S)),
+            is_cancel_requested=facts.run_id in submission.cancelled,
+            has_log=has_log,
         )
 
 
-def _newest_attempt(paths: RunPaths) -> _Attempt | None:
-    attempts = paths.attempts()
-    if not attempts:
-        return None
-    newest = attempts[-1]
-    return _Attempt(
-        newest,
-        read_record(Claim, newest.claim),
-        read_record_if_there(Heartbeat, newest.heartbeat),
-        read_record_if_there(Exit, newest.exit),
+def _own_attempt(facts: RunFacts) -> Attempt | None:
+    """Return the newest attempt, where it is of the submission that the state is about."""
+    return facts.attempt if facts.is_newest_attempt_of_submission else None
+
+
+def _is_done(own: Attempt | None) -> bool:
+    """Whether the attempt did all that it had to, maybe fewer steps than the plan wants now."""
+    return own is not None and own.exit is not None and own.exit.reason == RunState.DONE
+
+
+def _without_slurm(facts: RunFacts, now: float) -> Verdict:
+    if facts.submission is not None and facts.submission.is_slurm:
+        return judge_exit(facts) or Verdict(
+            RunState.UNKNOWN, f"submission {facts.submission.intent.id} names no job for it"
+        )
+    return judge_local(facts, now)
+
+
+def _damaged(entry: _Entry, error: HarnessError) -> RunStatus:
+    paths, planned = entry
+    return RunStatus(
+        arm=paths.arm,
+        seed=paths.seed,
+        state=RunState.UNKNOWN,
+        reason=error.message,
+        is_damaged=True,
+        hint=error.hint,
+        is_planned=planned is not None,
+        max_steps=None if planned is None else planned.max_steps,
     )
 
 
-def _with_attempt(
-    status: RunStatus, attempt: _Attempt, submissions: Submissions, now: float
+def _status(
+    facts: RunFacts, verdict: Verdict, element: Element | None, job: Job | None, now: float
 ) -> RunStatus:
+    status = RunStatus(
+        arm=facts.paths.arm,
+        seed=facts.paths.seed,
+        state=verdict.state,
+        reason=verdict.reason,
+        hint=verdict.hint,
+        since=verdict.since,
+        is_planned=facts.planned is not None,
+        max_steps=facts.max_steps,
+    )
+    status = _with_attempt(status, facts, now)
+    submission = facts.submission
+    if submission is None:
+        return status
+    status = replace(status, profile_type=submission.profile_type)
+    if not facts.is_newest_attempt_of_submission:
+        status = replace(status, submission=submission.intent.id)
+    if not submission.is_slurm:
+        return status
+    minutes = submission.settings_of(facts.run_id).get("time")
+    status = replace(status, limit_s=None if minutes is None else 60.0 * minutes)
+    if element is not None and element.job_id is not None:
+        status = replace(status, job_id=f"{element.job_id}_{element.index}")
+    if job is not None:
+        has_nodes = phase_of(job.state) in (Phase.RUNNING, Phase.ENDING)
+        status = replace(
+            status,
+            job_id=status.job_id if job.index is None else job.job_id,
+            node=job.nodes if has_nodes and job.nodes else status.node,
+            limit_s=status.limit_s if job.limit_s is None else job.limit_s,
+        )
+    return status
+
+
+def _with_attempt(status: RunStatus, facts: RunFacts, now: float) -> RunStatus:
+    attempt = facts.attempt
+    if attempt is None:
+        return status
     claim, beat, ended = attempt.claim, attempt.heartbeat, attempt.exit
     status = replace(
         status,
@@ -202,7 +272,10 @@ def _with_attempt(
         submission=claim.submission,
         host=claim.host,
         job_id=claim.job_id,
-        max_steps=claim.max_steps if status.max_steps is None else status.max_steps,
+        node=claim.node,
+        gpus=claim.gpus,
+        gpu_hours=None if facts.usage is None else facts.usage.used,
+        lost_gpu_hours=None if facts.usage is None else facts.usage.lost,
         step=None if beat is None else beat.step,
         tokens=None if beat is None else beat.tokens,
         mismatch_kl=None if beat is None else beat.mismatch_kl,
@@ -210,81 +283,8 @@ def _with_attempt(
         steps_per_s=None if beat is None else beat.steps_per_s,
     )
     if ended is not None:
-        return _with_exit(status, ended)
-    state, reason = _judge_silence(attempt, submissions.get(claim.submission), now)
-    is_live = state in LIVE_STATES
-    return replace(
-        status,
-        state=state,
-        reason=reason,
-        since=claim.time if state is RunState.RUNNING else attempt.last_beat,
-        elapsed_s=(now if is_live else attempt.last_beat) - claim.time,
-    )
-
-
-def _with_exit(status: RunStatus, ended: Exit) -> RunStatus:
-    status = replace(
-        status,
-        since=ended.end,
-        elapsed_s=ended.end - ended.start,
-        step=ended.last_step,
-        gpus=ended.gpus,
-        reason=ended.error,
-    )
-    if ended.reason == RunState.DONE:
-        if status.max_steps is not None and ended.max_steps < status.max_steps:
-            reason = f"done to {ended.max_steps} of {status.max_steps}"
-            return replace(status, state=RunState.PLANNED, reason=reason)
-        return replace(status, state=RunState.DONE)
-    if ended.reason in _EXIT_REASONS:
-        return replace(status, state=RunState(ended.reason))
-    reason = f"attempt {ended.attempt} ended as `{ended.reason}`"
-    return replace(status, state=RunState.UNKNOWN, reason=reason)
-
-
-def _judge_silence(
-    attempt: _Attempt, submission: Submission | None, now: float
-) -> tuple[RunState, str]:
-    """Judge an attempt without an exit record."""
-    claim = attempt.claim
-    liveness = process_liveness(claim.host, claim.pid, claim.pid_started, claim.time)
-    age_s = now - attempt.last_beat
-    limit_s = HEARTBEAT_LIMIT_S
-    if submission is not None:
-        limit_s = float(submission.intent.settings.get("heartbeat_limit_s", limit_s))
-    if liveness is Liveness.DEAD:
-        return RunState.LOST, f"its runner (pid {claim.pid} on {claim.host}) is gone"
-    if age_s <= limit_s:
-        return RunState.RUNNING, ""
-    silence = f"no sign of life from {claim.host} for {age_s:.0f} s"
-    is_over = submission is not None and submission.liveness is Liveness.DEAD
-    if liveness is Liveness.UNKNOWN and is_over:
-        return RunState.LOST, f"{silence}, and its submission is over"
-    return RunState.STALLED, silence
-
-
-def _with_submission(
-    status: RunStatus, attempt: _Attempt | None, submission: Submission | None
-) -> RunStatus:
-    """Let the newest submission that lists the run speak, where its attempt hasn't begun."""
-    if submission is None:
-        return status
-    if attempt is not None and attempt.claim.submission == submission.intent.id:
-        return status
-    if submission.liveness is not Liveness.DEAD:
-        since = submission.intent.time
-        status = replace(status, submission=submission.intent.id, since=since)
-        if status.run_id in submission.cancelled:
-            return replace(status, state=RunState.CANCELLED, reason="before it began")
-        if not submission.is_local and submission.receipt is None:
-            return replace(status, state=RunState.SUBMITTING, reason="")
-        return replace(status, state=RunState.QUEUED, reason="")
-    if attempt is not None:
-        return status
-    outcome = None if submission.receipt is None else submission.receipt.outcomes.get(status.run_id)
-    if outcome in _EXIT_REASONS:
-        return replace(status, state=RunState(outcome), reason="before it began")
-    return replace(status, reason="the queue that held it ended before it began")
-
-
-_EXIT_REASONS = frozenset({"stopped", "failed", "cancelled"})
+        return replace(
+            status, elapsed_s=ended.end - ended.start, step=ended.last_step, gpus=ended.gpus
+        )
+    is_live = status.state in LIVE_STATES
+    return replace(status, elapsed_s=(now if is_live else attempt.last_beat) - claim.time)

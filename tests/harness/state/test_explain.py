@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.errors import UsageError
-from harness.state.explain import explain, tail_log
+from harness.scheduler.jobs import Job
+from harness.state.explain import describe_job, explain, find_log, read_last_lines
 from harness.state.status import RunState
+from tests.harness.state.records import submit_to_slurm, write_claim
 
 if TYPE_CHECKING:
     from tests.harness.conftest import DiskSweep
@@ -46,30 +47,60 @@ def test_run_that_never_started_has_no_log(make_sweep: MakeSweep) -> None:
         "",
         None,
     )
-    with pytest.raises(UsageError, match="run `ok/seed_0` was never started") as error:
-        tail_log(sweep.run("ok"), 5)
-    assert error.value.hint == "start it with `harness run toy`"
+    assert find_log(sweep.run("ok")) is None
 
 
 @pytest.mark.parametrize("num_lines", [0, 1, 3, 100_000])
-def test_tail_log_returns_the_last_lines(make_sweep: MakeSweep, num_lines: int) -> None:
+def test_last_lines_of_a_log(make_sweep: MakeSweep, num_lines: int) -> None:
     sweep = make_sweep({"ok": ("trains", "METRICS", "0")})
     sweep.start_runner("ok", sweep.submit()).wait()
     log = sweep.run("ok").attempt(1).log
     lines = [f"{i} {'x' * 40}" for i in range(5_000)]
     log.write_text("\n".join(lines) + "\n")
-    assert tail_log(sweep.run("ok"), num_lines) == (lines[-num_lines:] if num_lines else [])
+    assert read_last_lines(log, num_lines) == (lines[-num_lines:] if num_lines else [])
     log.write_text("\n".join([*lines, "unfinished"]))
-    assert tail_log(sweep.run("ok"), 1) == ["unfinished"]
+    assert read_last_lines(log, 1) == ["unfinished"]
 
 
-def test_tail_log_of_an_earlier_attempt(make_sweep: MakeSweep) -> None:
+def test_log_is_the_newest_attempt_s(make_sweep: MakeSweep) -> None:
     sweep = make_sweep({"oom": ("kills_itself",)})
     for _ in range(2):
         sweep.start_runner("oom", sweep.submit()).wait()
-    sweep.run("oom").attempt(2).log.write_text("second\n")
-    assert tail_log(sweep.run("oom"), 9, attempt=1) == ["allocating"]
-    assert tail_log(sweep.run("oom"), 9) == ["second"]
-    with pytest.raises(UsageError, match="no attempt 3") as error:
-        tail_log(sweep.run("oom"), 9, attempt=3)
-    assert error.value.hint == "attempts: 1, 2"
+    newest = sweep.run("oom").attempt(2).log
+    assert find_log(sweep.run("oom")) == newest
+    newest.unlink()
+    assert find_log(sweep.run("oom")) == newest
+    assert read_last_lines(newest, 5) == []
+
+
+def test_batch_script_s_output_stands_in_for_a_log_that_says_nothing(sweep: DiskSweep) -> None:
+    submission = submit_to_slurm(sweep, "accepted", job_id="12")
+    assert find_log(sweep.run("ok")) is None
+    batch_log = submission.paths.element_log("12", 0)
+    batch_log.parent.mkdir()
+    batch_log.write_text("python: command not found\n")
+    assert find_log(sweep.run("ok")) == batch_log
+    write_claim(sweep, submission)
+    assert find_log(sweep.run("ok")) == batch_log
+    own = sweep.run("ok").attempt(1).log
+    own.write_text("step 1\n")
+    assert find_log(sweep.run("ok")) == own
+    batch_log.unlink()
+    own.unlink()
+    assert find_log(sweep.run("ok")) == own
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"state": "PENDING", "reason": "Priority", "exit_code": "0:0"}, "12_3 PENDING, Priority"),
+        (
+            {"state": "FAILED", "exit_code": "127:0", "nodes": "n1"},
+            "12_3 FAILED, exit code 127, on n1",
+        ),
+        ({"state": "CANCELLED", "exit_code": "0:15"}, "12_3 CANCELLED, SIGTERM"),
+        ({"state": "RUNNING", "nodes": "n1", "restarts": 2}, "12_3 RUNNING, on n1, restarts: 2"),
+    ],
+)
+def test_job_on_one_line(values: dict[str, Any], line: str) -> None:
+    assert describe_job(Job("12", 3, **values)) == line

@@ -5,88 +5,34 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.dispatch.requests import write_cancel_request
-from harness.dispatch.submission import Submission, write_receipt
+from harness.dispatch.submission import write_receipt
 from harness.errors import HarnessError
-from harness.records.files import read_json, write_json
+from harness.records.files import read_json
 from harness.records.layout import SweepPaths
-from harness.records.model import SCHEMA_VERSION, Claim, Exit, Heartbeat, to_record
 from harness.runner.process import host_name, process_start
-from harness.state.status import RunState, RunStatus, read_state, read_states
+from harness.state.status import RunState, RunStatus, read_states
+from tests.harness.state.records import (
+    ELSEWHERE,
+    NOW,
+    TRAINS,
+    rewrite_intent,
+    state_of,
+    write_claim,
+    write_exit,
+    write_heartbeat,
+)
 
 if TYPE_CHECKING:
     from tests.harness.conftest import DiskSweep
 
     MakeSweep = Callable[..., DiskSweep]
     WaitUntil = Callable[..., None]
-
-TRAINS = ("trains", "METRICS", "0")
-NOW = 1_000_000.0
-ELSEWHERE: dict[str, Any] = {"host": "another-node"}
-
-
-@pytest.fixture
-def sweep(make_sweep: MakeSweep) -> DiskSweep:
-    return make_sweep({"ok": TRAINS}, max_steps=100)
-
-
-@pytest.fixture(scope="module")
-def dead() -> dict[str, Any]:
-    """Host, pid and start of a process of this machine that has ended."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started = process_start(process.pid)
-        process.kill()
-    return {"host": host_name(), "pid": process.pid, "pid_started": started}
-
-
-def write_claim(sweep: DiskSweep, submission: Submission, attempt: int = 1, **values: Any) -> Claim:
-    claim = Claim(
-        schema_version=SCHEMA_VERSION,
-        attempt=attempt,
-        submission=submission.paths.id,
-        nonce=submission.intent.nonce,
-        host=host_name(),
-        pid=os.getpid(),
-        pid_started=process_start(os.getpid()),
-        time=NOW - 100,
-        max_steps=100,
-        code_hash="0" * 64,
-        machine={},
-    )
-    claim = replace(claim, **values)
-    write_json(sweep.run("ok").attempt(attempt).claim, to_record(claim))
-    return claim
-
-
-def write_heartbeat(sweep: DiskSweep, age_s: float, attempt: int = 1) -> None:
-    beat = Heartbeat(SCHEMA_VERSION, attempt, NOW - age_s, 40, 100, 400, 0.01, 0.6, 2.0, 1)
-    write_json(sweep.run("ok").attempt(attempt).heartbeat, to_record(beat))
-
-
-def write_exit(sweep: DiskSweep, reason: str, attempt: int = 1, **values: Any) -> None:
-    ended = Exit(
-        SCHEMA_VERSION, attempt, reason, 0, None, "", 100, 100, ("n",), ("3",), NOW - 90, NOW - 20
-    )
-    ended = replace(ended, **values)
-    write_json(sweep.run("ok").attempt(attempt).exit, to_record(ended))
-
-
-def rewrite_intent(submission: Submission, **values: Any) -> None:
-    write_json(submission.paths.intent, to_record(submission.intent) | values)
-
-
-def state_of(sweep: DiskSweep) -> RunStatus:
-    [status] = read_states(sweep.paths, now=NOW)
-    assert status == read_state(sweep.paths, "ok", 0, now=NOW)
-    return status
 
 
 def test_run_that_nobody_asked_for_is_planned(sweep: DiskSweep) -> None:
@@ -115,14 +61,6 @@ def test_run_of_a_dead_queue_is_planned_again(sweep: DiskSweep, dead: dict[str, 
         RunState.PLANNED,
         "the queue that held it ended before it began",
     )
-
-
-def test_run_of_another_dispatcher_is_submitting_until_its_receipt(sweep: DiskSweep) -> None:
-    submission = sweep.submit()
-    rewrite_intent(submission, settings={"type": "elsewhere"}, **ELSEWHERE)
-    assert state_of(sweep).state is RunState.SUBMITTING
-    write_receipt(submission, {"ok/seed_0": "17"}, {})
-    assert state_of(sweep).state is RunState.QUEUED
 
 
 def test_run_with_a_fresh_heartbeat_is_running(sweep: DiskSweep) -> None:
