@@ -49,7 +49,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = False) -> 
         temporary.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def create_exclusive(path: Path, content: str | bytes, *, durable: bool = False) -> bool:
@@ -65,7 +65,7 @@ def create_exclusive(path: Path, content: str | bytes, *, durable: bool = False)
     finally:
         temporary.unlink(missing_ok=True)
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     return True
 
 
@@ -128,7 +128,8 @@ def _write_beside(path: Path, content: str | bytes, *, durable: bool) -> Path:
     return temporary
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force the names in `folder` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -220,6 +220,10 @@ class SubmissionPaths:
         return self.root.name
 
     @property
+    def sweep(self) -> SweepPaths:
+        return SweepPaths(self.root.parent.parent)
+
+    @property
     def intent(self) -> Path:
         return self.root / "intent.json"
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import HarnessError
 from harness.records.files import create_exclusive, read_json, to_json
@@ -27,8 +28,9 @@ from harness.records.model import (
     read_record_if_there,
     to_record,
 )
-from harness.runner.machine import machine_facts
+from harness.runner.machine import VISIBLE_GPUS_ENV, machine_facts, visible_gpu_ids
 from harness.runner.process import Liveness, host_name, process_liveness, process_start
+from harness.runner.slurm_job import SlurmJob, own_job
 
 HEARTBEAT_EVERY_S = 1.0
 HEARTBEAT_LIMIT_S = 30.0
@@ -49,12 +51,25 @@ class Assignment:
     run: PlannedRun
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The profile's, with what the sweep overrides for this run."""
+        arrays = (a for a in self.intent.arrays if self.run.run_id in a.run_ids)
+        array = next(arrays, None)
+        return self.intent.settings if array is None else array.settings
+
+    @property
     def heartbeat_limit_s(self) -> float:
-        return float(self.intent.settings.get("heartbeat_limit_s", HEARTBEAT_LIMIT_S))
+        return float(self.settings.get("heartbeat_limit_s", HEARTBEAT_LIMIT_S))
 
     @property
     def grace_s(self) -> float:
-        return float(self.intent.settings.get("grace_s", 10.0))
+        return float(self.settings.get("grace_s", 10.0))
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        """None: no limit."""
+        limit_s = self.settings.get("stall_limit_s")
+        return None if limit_s is None else float(limit_s)
 
 
 def find_assignment(paths: RunPaths, submission_id: str) -> Assignment:
@@ -131,8 +146,13 @@ def last_beat(attempt: AttemptPaths, claim: Claim) -> float:
     return claim.time if heartbeat is None else max(claim.time, heartbeat.time)
 
 
-def create_claim(paths: RunPaths, assignment: Assignment, number: int) -> Claim:
+def create_claim(
+    paths: RunPaths, assignment: Assignment, number: int, job: SlurmJob | None = None
+) -> Claim:
     """Create the claim of attempt `number` and return it.
+
+    Args:
+        job: that this runner was started in; None on a local queue.
 
     Raises:
         NoWork: another runner has created it first.
@@ -150,7 +170,10 @@ def create_claim(paths: RunPaths, assignment: Assignment, number: int) -> Claim:
         max_steps=assignment.run.max_steps,
         code_hash=intent.code_hash,
         machine=machine_facts(),
-        job_id=_job_id(),
+        job_id=_job_id(job),
+        node=None if job is None else job.node,
+        gpus=_held_gpus(job),
+        num_nodes=1 if job is None else job.num_nodes,
     )
     if not create_exclusive(paths.attempt(number).claim, to_json(to_record(claim))):
         raise NoWork(f"another runner has claimed attempt {number}")
@@ -176,6 +199,12 @@ def _lists(paths: RunPaths, submission_id: str) -> bool:
     return any((run.get("arm"), run.get("seed")) == (paths.arm, paths.seed) for run in runs)
 
 
-def _job_id() -> str | None:
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+def _job_id(job: SlurmJob | None) -> str | None:
+    around = job or own_job(os.environ)  # a local queue may run inside an allocation
+    return None if around is None else around.job_id
+
+
+def _held_gpus(job: SlurmJob | None) -> tuple[str, ...]:
+    if os.environ.get(VISIBLE_GPUS_ENV):
+        return visible_gpu_ids()
+    return () if job is None else job.gpus

@@ -15,6 +15,15 @@ from harness import __version__
 from harness.runner.process import host_name
 
 VISIBLE_GPUS_ENV = "CUDA_VISIBLE_DEVICES"
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""What numerical libraries take their number of threads from."""
+_SLURM_HAS_NONE = "NoDevFiles"
+"""What SLURM puts there for a job that asked for no GPU."""
 RECORDED_VERSIONS = ("torch", "numpy")
 
 _NVIDIA_SMI_TIMEOUT_S = 5.0
@@ -30,6 +39,8 @@ def usable_cores() -> int:
 def visible_gpu_ids() -> tuple[str, ...]:
     """Return the ids to put in `CUDA_VISIBLE_DEVICES`: what it holds now, or 0..n-1."""
     listed = os.environ.get(VISIBLE_GPUS_ENV)
+    if listed == _SLURM_HAS_NONE:
+        return ()
     if listed is not None:
         return tuple(gpu for gpu in (part.strip() for part in listed.split(",")) if gpu)
     return tuple(str(i) for i in range(len(gpu_models())))

@@ -42,7 +42,8 @@ class MetricsTail:
     """The newest values of one attempt, which appends to what earlier attempts have logged.
 
     `latest.step` is the highest step among the rows of this attempt; before its first row it is
-    the step of the last row that stood there already.
+    the step of the last row that stood there already. `first_step` is the first that this attempt
+    logged; None before.
 
     Args:
         attempt: rows that carry a lower `attempt` are another's and don't count.
@@ -63,6 +64,7 @@ class MetricsTail:
         self._kept = b""
         self._has_own_rows = False
         self.latest = Latest()
+        self.first_step: int | None = None
         self._read_history()
 
     def poll(self) -> Latest:
@@ -126,7 +128,8 @@ class MetricsTail:
         if step is not None:
             if is_own and self._has_own_rows and self.latest.step is not None:
                 step = max(step, self.latest.step)
-            self._has_own_rows = self._has_own_rows or is_own
+            if is_own and not self._has_own_rows:
+                self._has_own_rows, self.first_step = True, step
             self.latest.step = step
         tokens = _as_int(self._find(row, "tokens"))
         self.latest.tokens = self.latest.tokens if tokens is None else tokens

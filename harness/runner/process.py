@@ -9,7 +9,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 
@@ -78,20 +78,27 @@ def end_with_parent(parent_pid: int, signal_number: int) -> bool:
     return os.getppid() == parent_pid
 
 
-def trainer_setup(mask: set[signal.Signals] | None = None) -> Callable[[], None]:
+def trainer_setup(
+    blocked: Collection[int] = (), ignored: Collection[int] = ()
+) -> Callable[[], None]:
     """Return what a trainer's process does before it becomes the program.
 
     The kernel kills it when this process (the thread that forks) dies, in whatever way.
+
+    Args:
+        blocked: signals that the program begins with blocked.
+        ignored: signals that don't end the program unless it handles them.
     """
     parent_pid = os.getpid()
-    unblocked = set(mask or ())
 
     def prepare() -> None:
         if not end_with_parent(parent_pid, signal.SIGKILL):
             os._exit(127)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        for ignored_number in ignored:
+            signal.signal(ignored_number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     return prepare
 
@@ -157,6 +164,32 @@ def environment_of(pid: int) -> dict[str, str]:
         return {}
     pairs = (item.partition(b"=") for item in data.split(b"\0") if item)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def pids_with(marks: Mapping[str, str]) -> list[int]:
+    """Return the processes (this one excepted) that were started with `marks` in their
+    environment, as far as it can be read."""
+    return [
+        pid
+        for pid in _all_pids()
+        if pid != os.getpid() and marks.items() <= environment_of(pid).items()
+    ]
+
+
+def kill_marked(marks: Mapping[str, str], timeout_s: float = 10.0) -> list[int]:
+    """Kill every process that was started with `marks` in its environment.
+
+    Returns:
+        Pids that did not end in time; empty as a rule.
+    """
+    deadline = time.monotonic() + timeout_s
+    while left := pids_with(marks):
+        for pid in left:
+            send_signal(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.005)
+    return []
 
 
 def send_signal(pid: int, number: int) -> None:

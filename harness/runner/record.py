@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ from harness.records.layout import RunPaths
 from harness.records.model import SCHEMA_VERSION, Claim, Exit, Heartbeat, RunRecord, to_record
 from harness.runner.claim import has_newer_claim
 from harness.runner.failure import explain_exit
-from harness.runner.machine import VISIBLE_GPUS_ENV, visible_gpu_ids
 from harness.runner.metrics_tail import MetricsTail
-from harness.runner.supervise import Ending
+from harness.runner.stall import StallWatch
+from harness.runner.supervise import CANCELLED, SUPERSEDED, Ending
 
-DONE, FAILED, SUPERSEDED = "done", "failed", "superseded"
+DONE, FAILED = "done", "failed"
+STALLED = "stalled"
+"""Why a trainer was stopped; the attempt has failed then."""
 
 _SPEED_WINDOW_S = 30.0
 _SPEED_MIN_CHANGES = 5
@@ -58,12 +60,16 @@ class AttemptRecorder:
     """Writes heartbeat.json and exit.json of one attempt.
 
     A heartbeat that can't be written (full disk) is reported once and the run goes on.
+
+    Attributes:
+        is_cancelled: whether someone has asked for this run's end on disk.
     """
 
     paths: RunPaths
     claim: Claim
     record: RunRecord
     trainer_pid: int | None = None
+    is_cancelled: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         self.tail = MetricsTail(
@@ -74,11 +80,26 @@ class AttemptRecorder:
         )
         self._attempt = self.paths.attempt(self.claim.attempt)
         self._speed = Speed()
+        self._is_stalled = False
         self._has_warned = False
+        self.watch_stalls(None)
+
+    def watch_stalls(self, limit_s: float | None, *, is_reason: bool = False) -> None:
+        """Take `limit_s` seconds without a new step for a stall (None: never), from now on.
+
+        Args:
+            is_reason: whether `beat` names a stall as a reason to stop.
+        """
+        self.stall_limit_s = limit_s
+        self._stall = StallWatch(limit_s, time.monotonic())
+        self._ends_stalls = is_reason
 
     def beat(self) -> str | None:
-        """Write a heartbeat. Returns a reason to stop where a newer attempt has been claimed."""
+        """Write a heartbeat. Returns a reason to stop: SUPERSEDED where a newer attempt has been
+        claimed, CANCELLED or STALLED."""
         latest = self.tail.poll()
+        silence_s = self._stall.update(time.monotonic(), latest.step)
+        self._tell_stall(silence_s)
         heartbeat = Heartbeat(
             schema_version=SCHEMA_VERSION,
             attempt=self.claim.attempt,
@@ -90,33 +111,53 @@ class AttemptRecorder:
             solve_rate=latest.solve_rate,
             steps_per_s=self._speed.update(time.monotonic(), latest.step),
             trainer_pid=self.trainer_pid,
+            first_step=self.tail.first_step,
+            stalled_since=None if silence_s is None else time.time() - silence_s,
         )
         try:
             write_json(self._attempt.heartbeat, to_record(heartbeat))
         except OSError as error:
-            if not self._has_warned:
-                self._has_warned = True
-                say(f"warning: {_os_error(self._attempt.heartbeat, error)}; the run goes on")
-        return SUPERSEDED if has_newer_claim(self.paths, self.claim.attempt) else None
+            self._warn(f"{_os_error(self._attempt.heartbeat, error)}; the run goes on")
+        if self.is_superseded():
+            return SUPERSEDED
+        if self.is_cancelled():
+            return CANCELLED
+        return STALLED if self._is_stalled and self._ends_stalls else None
+
+    def is_superseded(self) -> bool:
+        """Whether a newer attempt has been claimed; False where that can't be seen."""
+        try:
+            return has_newer_claim(self.paths, self.claim.attempt)
+        except OSError as error:
+            self._warn(f"`{self.paths.attempts_dir}` can't be read: {error.strerror or error}")
+            return False
 
     def end(self, ending: Ending) -> str:
         """Write exit.json for a trainer that has ended and return the reason in it."""
-        last_step = self.tail.poll().step
-        reached = last_step is not None and last_step >= self.claim.max_steps
         error = ""
-        if ending.code == 0 and reached:
+        if self.is_done(ending):
             reason = DONE
         elif ending.stop_reason is not None:
             reason = ending.stop_reason
         else:
-            reason = FAILED
-            error = explain_exit(
-                ending.code, ending.signal, last_step, self.claim.max_steps, self._attempt.log
-            )
-        if ending.survivors:
-            say(f"warning: SIGKILL did not end {', '.join(map(str, ending.survivors))}")
+            reason, error = FAILED, self.explain(ending)
         self.write_exit(reason, error, code=ending.code, signal_number=ending.signal)
         return reason
+
+    def is_done(self, ending: Ending) -> bool:
+        """Whether the trainer exited 0 and `max_steps` is reached."""
+        last_step = self.tail.poll().step
+        return ending.code == 0 and last_step is not None and last_step >= self.claim.max_steps
+
+    def explain(self, ending: Ending) -> str:
+        """Return the one line that says why the trainer ended early."""
+        return explain_exit(
+            ending.code,
+            ending.signal,
+            self.tail.latest.step,
+            self.claim.max_steps,
+            self._attempt.log,
+        )
 
     def write_exit(
         self,
@@ -125,6 +166,7 @@ class AttemptRecorder:
         *,
         code: int | None = None,
         signal_number: int | None = None,
+        requeue: bool = False,
     ) -> None:
         """Write exit.json. Raises HarnessError where that fails: nobody else can tell the end."""
         record = Exit(
@@ -136,16 +178,30 @@ class AttemptRecorder:
             error=error,
             last_step=self.tail.latest.step,
             max_steps=self.claim.max_steps,
-            nodes=(self.claim.host,),
-            gpus=visible_gpu_ids() if os.environ.get(VISIBLE_GPUS_ENV) else (),
+            nodes=(self.claim.node or self.claim.host,),
+            gpus=self.claim.gpus,
             start=self.claim.time,
             end=time.time(),
+            first_step=self.tail.first_step,
+            requeue=requeue,
         )
         try:
             write_json(self._attempt.exit, to_record(record), durable=True)
         except OSError as failure:
             outcome = f"the attempt ended: {reason}" + (f" ({error})" if error else "")
             raise HarnessError(f"{_os_error(self._attempt.exit, failure)}; {outcome}") from failure
+
+    def _tell_stall(self, silence_s: float | None) -> None:
+        if silence_s is not None and not self._is_stalled:
+            step = self.tail.latest.step
+            where = "any step" if step is None else f"a step after {step}"
+            say(f"stalled: the trainer hasn't logged {where} for {silence_s:.0f} s")
+        self._is_stalled = silence_s is not None
+
+    def _warn(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            say(f"warning: {text}")
 
 
 def say(text: str) -> None:

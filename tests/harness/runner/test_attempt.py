@@ -259,11 +259,75 @@ def test_runner_that_sees_a_newer_claim_stops_its_trainer(
     wait_until(lambda: trainer_pid(sweep, "ok"))
     pid = trainer_pid(sweep, "ok")
     assert pid is not None
-    other = to_record(sweep.claim("ok")) | {"attempt": 2, "host": "another-node"}
-    assert create_exclusive(sweep.run("ok").attempt(2).claim, to_json(other))
+    claim_next(sweep, "ok")
     code, _, _ = runner.wait()
     assert (code, sweep.exit("ok").reason) == (0, "superseded")
     assert is_gone(pid)
+
+
+def test_superseded_trainer_gets_no_grace(make_sweep: MakeSweep, wait_until: WaitUntil) -> None:
+    sweep = make_sweep({"deaf": ("ignores_sigterm", "METRICS")})
+    runner = sweep.start_runner("deaf", sweep.submit(grace_s=3600.0))
+    wait_until(lambda: trainer_pid(sweep, "deaf"))
+    claim_next(sweep, "deaf")
+    runner.wait()
+    ended = sweep.exit("deaf")
+    assert (ended.reason, ended.signal) == ("superseded", signal.SIGKILL)
+
+
+def test_job_that_was_frozen_writes_nothing_more_once_it_is_superseded(
+    make_sweep: MakeSweep, wait_until: WaitUntil
+) -> None:
+    sweep = make_sweep({"ok": ("trains", "METRICS", "0.01")}, max_steps=1_000_000)
+    runner = sweep.start_runner("ok", sweep.submit(heartbeat_limit_s=0.5))
+    wait_until(lambda: trainer_pid(sweep, "ok") and sweep.run("ok").metrics.exists())
+    pid = trainer_pid(sweep, "ok")
+    assert pid is not None
+    for process in (runner.pid, pid):
+        os.kill(process, signal.SIGSTOP)
+    frozen = time.monotonic()
+    wait_until(lambda: time.monotonic() - frozen > 0.6, "more than the limit of silence")
+    claim_next(sweep, "ok")
+    before = sweep.run("ok").metrics.read_text()
+    os.kill(runner.pid, signal.SIGCONT)
+    runner.wait()
+    assert (sweep.exit("ok").reason, sweep.exit("ok").signal) == ("superseded", signal.SIGKILL)
+    assert sweep.run("ok").metrics.read_text() == before
+
+
+def test_job_that_was_frozen_goes_on_where_nobody_took_over(
+    make_sweep: MakeSweep, wait_until: WaitUntil
+) -> None:
+    sweep = make_sweep({"ok": ("trains", "METRICS", "0.01")}, max_steps=200)
+    runner = sweep.start_runner("ok", sweep.submit(heartbeat_limit_s=0.5))
+    wait_until(lambda: trainer_pid(sweep, "ok") and sweep.run("ok").metrics.exists())
+    pid = trainer_pid(sweep, "ok")
+    assert pid is not None
+    for process in (runner.pid, pid):
+        os.kill(process, signal.SIGSTOP)
+    frozen = time.monotonic()
+    wait_until(lambda: time.monotonic() - frozen > 0.6, "more than the limit of silence")
+    for process in (runner.pid, pid):
+        os.kill(process, signal.SIGCONT)
+    assert runner.wait()[0] == 0
+    assert sweep.exit("ok").reason == "done"
+
+
+def claim_next(sweep: DiskSweep, arm: str) -> None:
+    other = to_record(sweep.claim(arm)) | {"attempt": 2, "host": "another-node"}
+    assert create_exclusive(sweep.run(arm).attempt(2).claim, to_json(other))
+
+
+def test_resumed_attempt_records_where_it_went_on(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep({"ok": TRAINS}, max_steps=3)
+    sweep.start_runner("ok", sweep.submit()).wait()
+    assert sweep.exit("ok").first_step == 1
+    sweep.replan({"ok": TRAINS}, max_steps=5)
+    sweep.start_runner("ok", sweep.submit()).wait()
+    beat = sweep.heartbeat("ok", 2)
+    assert beat is not None
+    assert (beat.first_step, beat.step, beat.stalled_since) == (4, 5, None)
+    assert (sweep.exit("ok", 2).first_step, sweep.exit("ok", 2).requeue) == (4, False)
 
 
 def test_runner_waits_for_the_heartbeat_of_another_machine_to_age_out(

@@ -126,3 +126,14 @@ def test_long_history_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "mismatch_kl/all/mean": 0.5}\n' + '{"step": 2}\n' * 20_000)
     assert make_tail(path).poll() == Latest(step=2)
+
+
+def test_first_step_is_the_first_of_this_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+    tail = MetricsTail(path, "prime_rl", {}, attempt=2)
+    assert (tail.poll().step, tail.first_step) == (2, None)
+    with path.open("a") as file:
+        file.write('{"step": 2, "attempt": 1}\n{"loss": 1}\n{"step": 2, "attempt": 2}\n')
+        file.write('{"step": 3, "attempt": 2}\n')
+    assert (tail.poll().step, tail.first_step) == (3, 2)
