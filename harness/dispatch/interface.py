@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness.dispatch.lock import Lock
 from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.profile import Profile
 from harness.records.layout import SubmissionPaths, SweepPaths
-from harness.records.model import PlannedRun
-from harness.state.status import RunState
+from harness.records.model import ArrayPlan, PlannedRun
+from harness.state.status import LIVE_STATES, RunState
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Order:
     Attributes:
         runs: in the order in which they begin; each stands once.
         code_dir: folder that the runners import `harness` from; None for the live code.
+        resources: arm -> keys of the profile that are other values for its runs (SLURM only).
     """
 
     sweep: SweepPaths
@@ -31,6 +32,50 @@ class Order:
     profile: Profile
     code_hash: str
     code_dir: Path | None = None
+    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A batch script as it would be handed to SLURM.
+
+    Attributes:
+        name: number of the array as text, or FINISH_JOB.
+        job_name: with `NONCE` where a submission has its own six digits.
+    """
+
+    name: str
+    job_name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class IgnoredVariable:
+    """A variable of the shell that `sbatch` would have obeyed, had it not been taken away.
+
+    Attributes:
+        key: what says the same in a profile, for a message; empty where the harness decides it.
+    """
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What `submit` would hand over. Empty for a local queue.
+
+    Attributes:
+        arrays: with their runs, settings and throttle.
+        scripts: one for each array, then the finishing job's.
+        max_array_size: of the cluster; None where SLURM can't be asked, and then the arrays are
+            split as under SLURM's default.
+    """
+
+    arrays: tuple[ArrayPlan, ...] = ()
+    scripts: tuple[Script, ...] = ()
+    ignored_variables: tuple[IgnoredVariable, ...] = ()
+    max_array_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +86,7 @@ class RunProgress:
         elapsed_s: since its runner was started; None while it waits.
         eta_s: expected seconds until `max_steps`; None where nothing can be said.
         error: of a failed run, one line.
+        is_open: whether something may be at work on it, although its state is `unknown`.
     """
 
     run: PlannedRun
@@ -51,6 +97,11 @@ class RunProgress:
     solve_rate: float | None = None
     elapsed_s: float | None = None
     error: str = ""
+    is_open: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.is_open and self.state not in LIVE_STATES
 
     @property
     def eta_s(self) -> float | None:
@@ -109,11 +160,19 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a submission. `interrupted_by` is the signal that ended it, or None."""
+    """What became of a submission.
+
+    Attributes:
+        outcomes: one for each run, in the given order.
+        interrupted_by: the signal that ended it, or the following of it; else None.
+        is_detached: whether only the following has ended: nothing was cancelled, and `outcomes`
+            holds the states at that moment.
+    """
 
     submission: str
     outcomes: tuple[RunOutcome, ...]
     interrupted_by: int | None = None
+    is_detached: bool = False
 
     @property
     def is_all_done(self) -> bool:
@@ -142,7 +201,17 @@ class Dispatcher(Protocol):
                 which releases it, also where this raises. None: the dispatcher takes it.
 
         Raises:
-            UsageError: another submission of the sweep is under way, or the profile doesn't fit.
+            UsageError: another submission of the sweep is under way, the profile doesn't fit, or
+                nothing could be handed over.
+            HarnessError: a part was handed over and the rest was not; says how many runs of each.
+        """
+        ...
+
+    def preview(self, order: Order) -> Preview:
+        """Return what `submit` would hand over. Writes and starts nothing.
+
+        Raises:
+            UsageError: `submit` would refuse the order, too.
         """
         ...
 
@@ -151,7 +220,10 @@ class Dispatcher(Protocol):
         ...
 
 
-DISPATCHERS: Mapping[str, str] = {"local": "harness.dispatch.local"}
+DISPATCHERS: Mapping[str, str] = {
+    "local": "harness.dispatch.local",
+    "slurm": "harness.dispatch.cluster",
+}
 """`type` of a profile -> module that holds its dispatcher as `DISPATCHER`."""
 
 

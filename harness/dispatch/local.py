@@ -6,22 +6,32 @@ receipt. Should it be killed, the kernel tells its runners, which stop their tra
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
-from types import FrameType
+from collections.abc import Collection
 
-from harness.dispatch.interface import Order, Result, RunOutcome, RunProgress, Show, Snapshot
+from harness.dispatch.interface import (
+    Order,
+    Preview,
+    Result,
+    RunOutcome,
+    RunProgress,
+    Show,
+    Snapshot,
+)
 from harness.dispatch.lock import Lock, acquire_lock
 from harness.dispatch.requests import cancelled_runs, write_cancel_request
 from harness.dispatch.slots import Slots, plan_slots
 from harness.dispatch.started import StartedRun
-from harness.dispatch.submission import Submission, open_submission, write_receipt
+from harness.dispatch.stop_signals import received_signals
+from harness.dispatch.submission import (
+    Submission,
+    check_order,
+    open_submission,
+    write_receipt,
+)
 from harness.errors import HarnessError, UsageError
 from harness.profile import Profile
 from harness.records.layout import SubmissionPaths
@@ -31,8 +41,6 @@ from harness.state.status import RunState
 
 POLL_S = 0.2
 SHOW_EVERY_S = 0.5
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def count_slots(profile: Profile) -> int:
@@ -66,6 +74,11 @@ class LocalDispatcher:
                 f"`{order.sweep.root}` can't be written: {error.strerror or error}",
                 "choose another folder with HARNESS_OUTPUTS",
             ) from error
+
+    def preview(self, order: Order) -> Preview:
+        """Return an empty preview: a local queue hands nothing over. Raises as `submit` does."""
+        _check(order)
+        return Preview()
 
     def cancel(self, submission: SubmissionPaths, run_ids: Collection[str] | None) -> None:
         """Ask the queue to drop waiting runs and stop running ones."""
@@ -105,7 +118,7 @@ class LocalQueue:
         """
         adopt_orphans()
         try:
-            with _received_signals() as received:
+            with received_signals() as received:
                 try:
                     self._loop(show, received)
                 except BaseException:
@@ -229,42 +242,8 @@ class LocalQueue:
 
 
 def _check(order: Order) -> Slots:
-    run_ids = [run.run_id for run in order.runs]
-    if len(set(run_ids)) != len(run_ids):
-        raise UsageError(
-            f"sweep `{order.sweep.name}`: a run stands twice: {', '.join(run_ids)}", "name it once"
-        )
-    if order.code_dir is not None and os.pathsep in str(order.code_dir.absolute()):
-        raise UsageError(
-            f"`{order.code_dir}`: Python can't import from a path with `{os.pathsep}`",
-            "choose another folder for the outputs",
-        )
+    check_order(order)
     return plan_slots(order.profile.settings, order.profile.name)
-
-
-@contextlib.contextmanager
-def _received_signals() -> Iterator[list[int]]:
-    """Collect stop signals instead of being ended by them.
-
-    Signals that the process was started to ignore (nohup, background jobs) stay ignored.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
-    taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in taken:
-        signal.signal(number, note)
-    try:
-        yield received
-    finally:
-        for number in taken:
-            signal.signal(number, before[number])
 
 
 def _wait_for_any(pids: list[int], timeout_s: float) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from harness.dispatch.interface import RunProgress, Show, Snapshot
 from harness.printable import one_line
-from harness.state.status import LIVE_STATES, RunState
+from harness.state.status import RunState
 
 MAX_ROWS = 16
 MAX_ERROR_LENGTH = 60
@@ -26,9 +26,27 @@ _STYLES = {
     RunState.RUNNING: "cyan",
     RunState.FAILED: "red",
     RunState.LOST: "red",
+    RunState.TIMEOUT: "red",
+    RunState.OUT_OF_MEMORY: "red",
+    RunState.PREEMPTED: "red",
+    RunState.STALLED: "yellow",
+    RunState.REQUEUED: "yellow",
     RunState.CANCELLED: "yellow",
     RunState.UNKNOWN: "yellow",
 }
+_TROUBLED = frozenset(
+    {
+        RunState.REQUEUED,
+        RunState.STALLED,
+        RunState.FAILED,
+        RunState.TIMEOUT,
+        RunState.OUT_OF_MEMORY,
+        RunState.PREEMPTED,
+        RunState.LOST,
+        RunState.UNKNOWN,
+    }
+)
+"""States whose reason the table shows."""
 
 
 @contextlib.contextmanager
@@ -96,7 +114,7 @@ def _plain_lines(stream: TextIO) -> Show:
 
     def show(snapshot: Snapshot) -> None:
         for progress in snapshot.runs:
-            if progress.state not in LIVE_STATES and progress.run.run_id not in shown:
+            if progress.has_ended and progress.run.run_id not in shown:
                 shown.add(progress.run.run_id)
                 print(
                     render_ended(progress, len(shown), len(snapshot.runs)),
@@ -142,7 +160,7 @@ def _table(snapshot: Snapshot) -> Table:
     for name in ("arm", "seed", "state", "", "step", "steps/s", "ETA", "KL", "solve"):
         table.add_column(name, justify="left" if name in ("arm", "state", "") else "right")
     running = [p for p in snapshot.runs if p.state is RunState.RUNNING]
-    troubled = [p for p in snapshot.runs if p.state in (RunState.FAILED, RunState.LOST)]
+    troubled = [p for p in snapshot.runs if p.state in _TROUBLED]
     rows = [*running, *troubled]
     for progress in rows[:MAX_ROWS]:
         table.add_row(*_cells(progress))

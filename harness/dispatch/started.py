@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import IO
 
+from harness.dispatch.environment import without_run_variables
 from harness.dispatch.interface import RunOutcome, RunProgress
 from harness.errors import HarnessError
 from harness.records.layout import RUN_DIR_ENV, SUBMISSION_ENV, AttemptPaths, RunPaths
@@ -25,7 +26,7 @@ from harness.records.model import (
     read_record_if_there,
 )
 from harness.runner.failure import signal_name
-from harness.runner.machine import VISIBLE_GPUS_ENV
+from harness.runner.machine import THREAD_VARIABLES, VISIBLE_GPUS_ENV
 from harness.runner.process import (
     PARENT_PID_ENV,
     children_of,
@@ -35,15 +36,6 @@ from harness.runner.process import (
 )
 from harness.state.status import RunState
 
-_OWN_PREFIX = "HARNESS_"
-_RUN_ID_VARIABLES = ("PRL_RUN_ID", "PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_RESUME")
-"""Set in a shell, these would make one tracker run of all runs of a sweep."""
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 _KILL_AFTER_GRACE_S = 20.0
 
 
@@ -53,12 +45,8 @@ def runner_env(intent: Intent, paths: RunPaths, gpus: tuple[str, ...] | None) ->
     Args:
         gpus: ids that the run may use; None leaves the shell's choice.
     """
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_OWN_PREFIX) and name not in _RUN_ID_VARIABLES
-    }
-    env |= dict.fromkeys(_THREAD_VARIABLES, str(intent.settings["threads"]))
+    env = without_run_variables(os.environ)
+    env |= dict.fromkeys(THREAD_VARIABLES, str(intent.settings["threads"]))
     if gpus is not None:
         env[VISIBLE_GPUS_ENV] = ",".join(gpus)
     if intent.code_dir is not None:

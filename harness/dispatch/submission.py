@@ -9,10 +9,10 @@ import time
 from dataclasses import dataclass
 
 from harness.dispatch.interface import Order
-from harness.errors import HarnessError
-from harness.records.files import write_json
+from harness.errors import HarnessError, UsageError
+from harness.records.files import sync_folder, write_json
 from harness.records.layout import SubmissionPaths
-from harness.records.model import SCHEMA_VERSION, Intent, Receipt, to_record
+from harness.records.model import SCHEMA_VERSION, ArrayPlan, Intent, Receipt, to_record
 from harness.runner.process import host_name, process_start
 
 _NUMBER_WIDTH = 4
@@ -27,10 +27,39 @@ class Submission:
     intent: Intent
 
 
-def open_submission(order: Order) -> Submission:
+def check_order(order: Order) -> None:
+    """Refuse an order that no dispatcher can carry out.
+
+    Raises:
+        UsageError: a run stands twice, or Python can't import from the code folder.
+    """
+    run_ids = [run.run_id for run in order.runs]
+    if len(set(run_ids)) != len(run_ids):
+        raise UsageError(
+            f"sweep `{order.sweep.name}`: a run stands twice: {', '.join(run_ids)}", "name it once"
+        )
+    if order.code_dir is not None and os.pathsep in str(order.code_dir.absolute()):
+        raise UsageError(
+            f"`{order.code_dir}`: Python can't import from a path with `{os.pathsep}`",
+            "choose another folder for the outputs",
+        )
+
+
+def new_nonce() -> str:
+    """Return what sets the jobs of a submission apart from those of all others."""
+    return secrets.token_hex(3)
+
+
+def open_submission(
+    order: Order, nonce: str | None = None, *, arrays: tuple[ArrayPlan, ...] = (), user: str = ""
+) -> Submission:
     """Make the next submission folder and write its intent, durably.
 
     Ids such as `0007-1f9c2a` sort in the order they were made; the second part is the nonce.
+
+    Args:
+        nonce: of `new_nonce`, where names of jobs already hold it.
+        arrays: that hold the runs, and the SLURM `user` who submits them.
     """
     sweep = order.sweep
     sweep.submissions_dir.mkdir(parents=True, exist_ok=True)
@@ -38,9 +67,10 @@ def open_submission(order: Order) -> Submission:
     number = max((int(match[1]) for match in taken), default=0) + 1
     if number >= 10**_NUMBER_WIDTH:
         raise HarnessError(f"`{sweep.submissions_dir}` is full", "begin another sweep: --as NAME")
-    nonce = secrets.token_hex(3)
+    nonce = new_nonce() if nonce is None else nonce
     paths = sweep.submission(f"{number:0{_NUMBER_WIDTH}d}-{nonce}")
     paths.root.mkdir()
+    sync_folder(sweep.submissions_dir)
     intent = Intent(
         schema_version=SCHEMA_VERSION,
         id=paths.id,
@@ -54,6 +84,8 @@ def open_submission(order: Order) -> Submission:
         pid=os.getpid(),
         pid_started=process_start(os.getpid()),
         time=time.time(),
+        arrays=arrays,
+        user=user,
     )
     write_json(paths.intent, to_record(intent), durable=True)
     return Submission(paths, intent)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.dispatch.interface import Order, Result, Snapshot, load_dispatcher
+from harness.dispatch.interface import Order, Preview, Result, Snapshot, load_dispatcher
 from harness.dispatch.local import LocalDispatcher, count_slots
 from harness.dispatch.lock import acquire_lock, read_lock
 from harness.errors import UsageError
@@ -66,6 +66,19 @@ def test_one_failed_run_does_not_stop_the_others(make_sweep: MakeSweep) -> None:
     receipt = read_record(Receipt, sweep.paths.submission(result.submission).receipt)
     assert receipt.outcomes == {o.run.run_id: str(o.state) for o in result.outcomes}
     assert not sweep.paths.lock.exists()
+
+
+def test_preview_of_a_local_queue_is_empty_and_refuses_as_submit_does(
+    make_sweep: MakeSweep,
+) -> None:
+    sweep = make_sweep({"ok": TRAINS})
+    profile = Profile("test", LocalProfile())
+    order = Order(sweep.paths, sweep.plan.runs, profile, code_hash="0" * 64)
+    assert LocalDispatcher().preview(order) == Preview()
+    twice = Order(sweep.paths, sweep.plan.runs * 2, profile, code_hash="0" * 64)
+    with pytest.raises(UsageError, match="a run stands twice"):
+        LocalDispatcher().preview(twice)
+    assert sweep.paths.submissions() == []
 
 
 def test_intent_stands_before_the_first_run_starts(make_sweep: MakeSweep) -> None:

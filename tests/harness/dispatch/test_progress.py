@@ -124,3 +124,33 @@ def test_ended_run_with_everything() -> None:
 )
 def test_format_duration(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_plain_lines_wait_for_the_end_of_runs_that_slurm_does_not_tell_of() -> None:
+    stream = io.StringIO()
+    unknown = make_progress("ipo", 0, RunState.UNKNOWN, error="SLURM doesn't answer", is_open=True)
+    with show_progress(stream) as show:
+        show(make_snapshot(unknown))
+        show(make_snapshot(make_progress("ipo", 0, RunState.REQUEUED, error="Priority")))
+        assert stream.getvalue() == ""
+        show(make_snapshot(make_progress("ipo", 0, RunState.TIMEOUT, step=9, error="at its limit")))
+    assert stream.getvalue() == "[1/1] ipo/seed_0 timeout: step 9 of 400 - at its limit\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_shown"),
+    [
+        (RunState.REQUEUED, True),
+        (RunState.STALLED, True),
+        (RunState.TIMEOUT, True),
+        (RunState.OUT_OF_MEMORY, True),
+        (RunState.QUEUED, False),
+        (RunState.CANCELLED, False),
+    ],
+)
+def test_live_table_shows_why_a_run_does_not_run(state: RunState, is_shown: bool) -> None:
+    console = Console(width=140, file=io.StringIO())
+    with console.capture() as capture:
+        progress = make_progress("ipo", 0, state, step=7, error="words of SLURM")
+        console.print(render_snapshot(make_snapshot(progress)))
+    assert ("words of SLURM" in capture.get()) == is_shown

@@ -10,7 +10,7 @@ from harness.dispatch.submission import open_submission, write_receipt
 from harness.errors import HarnessError
 from harness.profile import LocalProfile, Profile
 from harness.records.layout import SweepPaths
-from harness.records.model import Intent, PlannedRun, Receipt, read_record
+from harness.records.model import ArrayPlan, Intent, PlannedRun, Receipt, read_record
 
 
 @pytest.fixture
@@ -50,6 +50,14 @@ def test_intent_holds_the_whole_order(order: Order) -> None:
         2,
     )
     assert intent.code_dir == str(Path.cwd() / "code")
+
+
+def test_intent_holds_arrays_and_user_and_the_nonce_that_names_jobs(order: Order) -> None:
+    array = ArrayPlan(0, "toy@abcdef.0", ("ipo/seed_0",), {"type": "slurm"}, 1, None)
+    submission = open_submission(order, "abcdef", arrays=(array,), user="me")
+    intent = read_record(Intent, submission.paths.intent)
+    assert (intent.nonce, intent.arrays, intent.user) == ("abcdef", (array,), "me")
+    assert submission.paths.id == "0001-abcdef"
 
 
 def test_receipt_holds_outcomes_and_times(order: Order) -> None:
