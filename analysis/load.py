@@ -27,6 +27,7 @@ from harness.records.model import (
     read_record,
     read_record_if_there,
 )
+from harness.records.usage import AttemptRecords, run_usage
 
 
 @dataclass(frozen=True)
@@ -223,11 +224,14 @@ def _time(attempts: tuple[Attempt, ...], num_steps: int) -> RunTime:
         if end is not None:
             wall_s += max(0.0, end - start)
             ends.append(end)
+    usage = run_usage([AttemptRecords(a.claim, a.heartbeat, a.exit) for a in attempts])
     return RunTime(
         start=min(attempt.claim.time for attempt in attempts),
         end=max(ends, default=None),
         wall_s=wall_s if ends else None,
         steps_per_s=num_steps / wall_s if num_steps and wall_s > 0 else None,
+        gpu_hours=usage.used,
+        lost_gpu_hours=usage.lost,
     )
 
 

@@ -20,6 +20,9 @@ class RunState(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    PREEMPTED = "preempted"
     CANCELLED = "cancelled"
     STOPPED = "stopped"
     SHORT = "short"
@@ -48,12 +51,16 @@ class RunTime:
     Attributes:
         wall_s: sum over attempts from claim to exit (to the last heartbeat where there is none).
         steps_per_s: steps that stand in the metrics / `wall_s`.
+        gpu_hours: that its attempts held, see `harness.records.usage`.
+        lost_gpu_hours: the part of them whose steps a later attempt made again.
     """
 
     start: float | None
     end: float | None
     wall_s: float | None
     steps_per_s: float | None
+    gpu_hours: float = 0.0
+    lost_gpu_hours: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from analysis.report.cells import Cell, Column, Report, Table, make_arm_cell, make_cell
 from analysis.report.numbers import (
     NONE,
@@ -14,7 +16,9 @@ from analysis.report.tables import SHOWN_METRICS
 
 
 def time_table(report: Report) -> Table:
-    """When and on what each run worked."""
+    """When and on what each run worked, and the GPU-hours of runs that held GPUs."""
+    has_gpus = any(run["gpu_hours"] for run in report["runs"])
+    gpu_columns = (Column("GPU-hours", True), Column("lost", True)) if has_gpus else ()
     columns = (
         Column("arm"),
         Column("seed", True),
@@ -23,6 +27,7 @@ def time_table(report: Report) -> Table:
         Column("wall", True),
         Column("steps/s", True),
         Column("attempts", True),
+        *gpu_columns,
         Column("host"),
         Column("processor"),
         Column("error"),
@@ -36,6 +41,7 @@ def time_table(report: Report) -> Table:
             make_cell(format_duration(run["wall_s"])),
             make_cell(format_number(run["steps_per_s"])),
             make_cell(str(run["num_attempts"])),
+            *(_gpu_cells(run) if has_gpus else ()),
             make_cell(", ".join(run["hosts"]) or NONE),
             make_cell("; ".join(filter(None, run["processors"])) or NONE),
             make_cell(run["error"] or NONE, tone="bad" if run["error"] else ""),
@@ -44,8 +50,20 @@ def time_table(report: Report) -> Table:
     )
     walls = [run["wall_s"] for run in report["runs"]]
     total = sum(wall for wall in walls if isinstance(wall, float))
-    note = f"All runs together: {format_duration(total)} of wall time."
-    return Table("time", "Time", columns, rows, note, is_folded=True)
+    note = f"All runs together: {format_duration(total)} of wall time"
+    if has_gpus:
+        used = sum(run["gpu_hours"] for run in report["runs"])
+        lost = sum(run["lost_gpu_hours"] for run in report["runs"])
+        note += (
+            f", {format_number(used)} GPU-hours over all attempts, {format_number(lost)} of them"
+            " on steps that a later attempt made again from an earlier checkpoint"
+        )
+    return Table("time", "Time", columns, rows, f"{note}.", is_folded=True)
+
+
+def _gpu_cells(run: dict[str, Any]) -> tuple[Cell, Cell]:
+    used, lost = run["gpu_hours"], run["lost_gpu_hours"]
+    return make_cell(format_number(used)), make_cell(format_number(lost) if lost else NONE)
 
 
 def difference_table(report: Report) -> Table:

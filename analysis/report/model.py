@@ -159,7 +159,9 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "end": run.time.end,
         "wall_s": run.time.wall_s,
         "steps_per_s": run.time.steps_per_s,
-        "hosts": sorted({attempt.claim.host for attempt in run.attempts}),
+        "gpu_hours": run.time.gpu_hours,
+        "lost_gpu_hours": run.time.lost_gpu_hours,
+        "hosts": sorted({a.claim.node or a.claim.host for a in run.attempts}),
         "processors": sorted({_processor(attempt.claim.machine) for attempt in run.attempts}),
     }
 

@@ -8,7 +8,17 @@ import io
 from analysis.report.cells import Report
 
 _FACTS = ("arm", "seed", "state", "last_step", "max_steps", "num_attempts")
-_ENDS = ("peak_kl", "peak_kl_step", "start", "end", "wall_s", "steps_per_s", "identity")
+_ENDS = (
+    "peak_kl",
+    "peak_kl_step",
+    "start",
+    "end",
+    "wall_s",
+    "steps_per_s",
+    "gpu_hours",
+    "lost_gpu_hours",
+    "identity",
+)
 
 
 def render_runs_csv(report: Report) -> str:
