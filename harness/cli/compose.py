@@ -48,7 +48,9 @@ def compose_command(
         print(to_json([dataclasses.asdict(d) for d in differences]), end="")
         return 0
     for difference in differences:
-        print(f"{difference.key}: {_show(difference.baseline)} -> {_show(difference.arm)}")
+        print(
+            f"{difference.key}: {show_value(difference.baseline)} -> {show_value(difference.arm)}"
+        )
     if not differences:
         print("no difference")
     return 0
@@ -61,11 +63,12 @@ def render_config(config: dict[str, Any]) -> str:
         leaves = flatten({top: value})
         if lines and len(leaves) > 1:
             lines.append("")
-        lines.extend(f"{key}: {_show(leaf)}" for key, leaf in leaves.items())
+        lines.extend(f"{key}: {show_value(leaf)}" for key, leaf in leaves.items())
     return "\n".join(lines) + "\n"
 
 
-def _show(value: Any) -> str:
+def show_value(value: Any) -> str:
+    """Return a value of a configuration for people, as YAML would write it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,242 +1,157 @@
-"""harness status, logs, why: what goes on, from any shell. They read and change nothing."""
+"""harness logs, why: one run, from any shell. They read and change nothing."""
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
 
-from harness.cli.display import open_console
-from harness.dispatch.progress import format_duration, format_step
+from harness.cli import tell
+from harness.cli.reading import read_placement
+from harness.cli.select import find_run
+from harness.cli.status import status_to_json
+from harness.cli.table import format_gpu_hours, format_span
 from harness.errors import UsageError
-from harness.near import did_you_mean
 from harness.printable import one_line, printable
-from harness.records.files import finite_or_text, to_json
-from harness.records.layout import RunPaths, SweepPaths
-from harness.records.model import PlanRecord, read_record
-from harness.state.explain import describe_exit, explain, log_path, tail_log
-from harness.state.status import LIVE_STATES, RunState, RunStatus, read_states
-from harness.sweep.locate import find_planned, split_target
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from harness.records.files import to_json
+from harness.records.layout import RunPaths
+from harness.state.explain import (
+    Explanation,
+    describe_exit,
+    describe_job,
+    explain,
+    find_log,
+    read_last_lines,
+)
+from harness.state.jobs import JobTable
+from harness.state.model import RunState
+from harness.state.status import may_be_at_work, read_state
+from harness.sweep.locate import find_planned
 
 _FOLLOW_INTERVAL_S = 0.5
 _LAYOUT = "\n\t"
-_COLUMNS = ("run", "state", "age", "step", "steps/s", "ETA", "KL", "solve rate")
-_LEAST_NEEDED = ("steps/s", "ETA", "solve rate", "KL", "age", "step")
-"""Columns that a narrow terminal does without, in the order in which they go."""
-_LEFT_COLUMNS = ("run", "state", "note")
-_MIN_NOTE_WIDTH = 40
-_STYLES = {
-    RunState.DONE: "green",
-    RunState.RUNNING: "cyan",
-    RunState.FAILED: "bold red",
-    RunState.LOST: "red",
-    RunState.STALLED: "yellow",
-    RunState.CANCELLED: "yellow",
-    RunState.UNKNOWN: "yellow",
-}
-
-
-def status_command(*, sweep: str, target: str | None, as_json: bool) -> int:
-    """Print one row per run: state and its age, step, speed, KL, solve rate."""
-    paths = find_planned(sweep)
-    states = select_runs(paths, read_states(paths), target)
-    if as_json:
-        sys.stdout.write(to_json([_to_json(status) for status in states]))
-        return 0
-    console = open_console()
-    print_states(states, console)
-    counts: dict[str, int] = {}
-    for status in states:
-        counts[status.state] = counts.get(status.state, 0) + 1
-    summary = ", ".join(f"{number} {state}" for state, number in counts.items())
-    console.print(f"{paths.name}: {len(states)} runs: {summary}", markup=False)
-    return 0
+_QUIET_STATES = frozenset({RunState.DONE, RunState.STOPPED, RunState.PLANNED})
+"""States whose reason isn't in the log."""
 
 
 def logs_command(*, sweep: str, target: str, tail: int, follow: bool) -> int:
-    """Print the last lines of a run's log to stdout, and go on with --follow."""
+    """Print the last lines of a run's log to stdout, and go on with --follow.
+
+    A run that never began has the output of its job for a log.
+    """
     run = find_run(find_planned(sweep), target)
-    path = log_path(run)
-    position = path.stat().st_size if path.exists() else 0
-    for line in tail_log(run, tail):
-        print(line)
+    log = find_log(run)
+    if log is None and not follow:
+        raise _no_log(run)
+    position = 0
+    if log is not None:
+        position = log.stat().st_size if log.exists() else 0
+        for line in read_last_lines(log, tail):
+            print(line)
     if follow:
-        _follow(run, position)
+        _follow(run, log, position)
     return 0
 
 
 def why_command(*, sweep: str, target: str, as_json: bool) -> int:
     """Print what is known of one run's state on one screen."""
     paths = find_planned(sweep)
-    run = find_run(paths, target)
-    found = explain(run)
+    found = explain(find_run(paths, target))
     if as_json:
-        sys.stdout.write(
-            to_json(
-                {
-                    "status": _to_json(found.status),
-                    "ending": found.ending,
-                    "traceback": found.traceback,
-                    "tail": list(found.tail),
-                    "log": None if found.log is None else str(found.log),
-                }
-            )
-        )
+        data = {
+            "status": status_to_json(found.status),
+            "ending": found.ending,
+            "job": None if found.job is None else describe_job(found.job),
+            "traceback": found.traceback,
+            "tail": list(found.tail),
+            "log": None if found.log is None else str(found.log),
+        }
+        sys.stdout.write(to_json(data))
         return 0
-    status = found.status
-    print(f"{paths.name} {status.run_id}: {status.state}{_age(status)}")
-    if status.reason:
-        print(f"reason: {one_line(status.reason)}")
-    if status.hint:
-        print(f"hint: {one_line(status.hint)}")
-    if found.exit is not None:
-        spent = format_duration(found.exit.end - found.exit.start)
-        print(
-            f"attempt {found.exit.attempt}: {describe_exit(found.exit)} after {spent} at step"
-            f" {found.exit.last_step or 0} of {found.exit.max_steps}"
-            f" on {', '.join(found.exit.nodes)}"
-        )
-    if found.traceback:
-        print(f"\n{printable(found.traceback, keep=_LAYOUT)}")
-    elif found.tail and status.state is not RunState.DONE:
-        print("\nlast lines of the log:")
-        for line in found.tail:
-            print(f"  {printable(line, keep=_LAYOUT)}")
-    if found.log is not None:
-        print(f"\nlog: {printable(str(found.log))}")
+    for line in render_explanation(paths.name, found, time.time()):
+        print(line)
     return 0
 
 
-def select_runs(paths: SweepPaths, states: list[RunStatus], target: str | None) -> list[RunStatus]:
-    """Return the runs that `target` names (all without one). Raises UsageError for none."""
-    arm, seed = split_target(target)
-    chosen = [
-        s for s in states if (arm is None or s.arm == arm) and (seed is None or s.seed == seed)
-    ]
-    if not chosen:
-        arms = sorted({s.arm for s in states})
-        if arm not in arms:
-            raise UsageError(
-                f"sweep `{paths.name}` has no arm `{arm}`",
-                did_you_mean(str(arm), arms, what="arms"),
-            )
-        seeds = ", ".join(str(s.seed) for s in states if s.arm == arm)
-        raise UsageError(f"arm `{arm}` of `{paths.name}` has no seed {seed}", f"seeds: {seeds}")
-    return chosen
-
-
-def find_run(paths: SweepPaths, target: str) -> RunPaths:
-    """Return the folder of the one run that `target` names. Raises UsageError."""
-    arm, seed = split_target(target)
-    if seed is None:
-        plan = read_record(PlanRecord, paths.plan)
-        raise UsageError(
-            f"`{target}` names an arm, want one run", f"write `{target}/{plan.seeds[0]}`"
+def render_explanation(sweep: str, found: Explanation, now: float) -> list[str]:
+    """Return what is known of a run's state in lines for people."""
+    status = found.status
+    age = "" if status.since is None else f" for {format_span(max(0.0, now - status.since))}"
+    lines = [f"{sweep} {status.run_id}: {status.state}{age}"]
+    if status.reason:
+        lines.append(f"reason: {one_line(status.reason)}")
+    if status.hint:
+        lines.append(f"hint: {one_line(status.hint)}")
+    if found.exit is not None:
+        spent = format_span(found.exit.end - found.exit.start)
+        lines.append(
+            f"attempt {found.exit.attempt}: {describe_exit(found.exit)} after {spent} at step"
+            f" {found.exit.last_step or 0} of {found.exit.max_steps}"
+            f" on {', '.join(map(printable, found.exit.nodes))}"
         )
-    [status] = select_runs(paths, read_states(paths), target)
-    assert arm is not None
-    return paths.run(arm, status.seed)
+    if found.job is not None:
+        lines.append(f"SLURM: {one_line(describe_job(found.job))}")
+    if status.gpu_hours:
+        used = f"GPU-hours: {format_gpu_hours(status.gpu_hours)}"
+        lost = format_gpu_hours(status.lost_gpu_hours)
+        lines.append(f"{used}, {lost} of them lost" if lost else used)
+    if found.traceback:
+        lines += ["", printable(found.traceback, keep=_LAYOUT)]
+    elif found.tail and status.state not in _QUIET_STATES:
+        lines += ["", "last lines of the log:"]
+        lines += [f"  {printable(line, keep=_LAYOUT)}" for line in found.tail]
+    if found.log is not None:
+        lines += ["", f"log: {printable(str(found.log))}"]
+    return lines
 
 
-def print_states(states: Sequence[RunStatus], console: Console) -> None:
-    """Print one row per run. Where a note has no room beside its row, it stands below it."""
-    from rich.measure import Measurement  # noqa: PLC0415 (only where a table is shown)
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    def width(names: Sequence[str]) -> int:
-        unbounded = console.options.update(max_width=1_000_000)
-        return Measurement.get(console, unbounded, _status_table(states, names)).maximum
-
-    notes = [_note(status) for status in states]
-    longest = max((min(len(note), _MIN_NOTE_WIDTH) for note in notes), default=0)
-    names = list(_COLUMNS)
-    if width(names) + len("  ") + longest <= console.width:
-        console.print(_status_table(states, [*names, "note"]))
-        return
-    for name in _LEAST_NEEDED:
-        if width(names) <= console.width:
-            break
-        names.remove(name)
-    with console.capture() as capture:
-        console.print(_status_table(states, names))
-    for line, note in zip(capture.get().splitlines(), ["", *notes], strict=True):
-        console.file.write(f"{line.rstrip()}\n")
-        if note:
-            console.print(Padding(Text(note), (0, 0, 0, 2), expand=False))
-
-
-def _status_table(states: Sequence[RunStatus], names: Sequence[str]) -> Table:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        side: Literal["left", "right"] = "left" if name in _LEFT_COLUMNS else "right"
-        table.add_column(name, justify=side, no_wrap=name != "note")
-    for status in states:
-        cells = _cells(status)
-        style = {"state": _STYLES.get(status.state, "")}
-        table.add_row(*(Text(cells[name], style.get(name, "")) for name in names))
-    return table
-
-
-def _cells(s: RunStatus) -> dict[str, str]:
-    has_steps = s.step is not None or s.max_steps is not None
-    return {
-        "run": printable(f"{s.arm}/{s.seed}"),
-        "state": str(s.state),
-        "age": "" if s.since is None else format_duration(max(0.0, time.time() - s.since)),
-        "step": format_step(s.step or 0, s.max_steps) if has_steps else "",
-        "steps/s": _number(s.steps_per_s if s.state in LIVE_STATES else None, ".1f"),
-        "ETA": "" if s.eta_s is None else format_duration(s.eta_s),
-        "KL": _number(s.mismatch_kl, ".3g"),
-        "solve rate": _number(s.solve_rate, ".3f"),
-        "note": _note(s),
-    }
-
-
-def _note(status: RunStatus) -> str:
-    reason = one_line(status.reason)
-    return reason if status.is_planned else f"left the plan; {reason}".rstrip("; ")
-
-
-def _follow(run: RunPaths, position: int) -> None:
-    """Print what is added to the log until the run is no longer live."""
+def _follow(run: RunPaths, log: Path | None, position: int) -> None:
+    """Print what is added to the run's log, and to those of its next attempts, until nothing is
+    at work on it any more."""
+    jobs = JobTable()
+    asked_at = -math.inf
+    poll_s = read_placement(run.sweep).poll_s
+    is_over = False
+    if log is None:
+        tell(f"waiting for {run.arm}/{run.seed} to begin")
     while True:
-        [status] = [s for s in read_states(run.sweep) if (s.arm, s.seed) == (run.arm, run.seed)]
-        path = log_path(run)
-        if path.exists() and path.stat().st_size > position:
-            with path.open("rb") as file:
-                file.seek(position)
-                added = file.read()
-            position += len(added)
-            sys.stdout.write(added.decode(errors="replace"))
-            sys.stdout.flush()
-        elif status.state not in LIVE_STATES:
+        newest = find_log(run)
+        if newest is not None and newest != log:
+            if log is not None:
+                tell(f"from here on: {printable(str(newest))}")
+            log, position = newest, 0
+        text = b"" if log is None else _read_from(log, position)
+        position += len(text)
+        sys.stdout.write(text.decode(errors="replace"))
+        sys.stdout.flush()
+        if is_over and not text:
             return
+        if not text and time.monotonic() - asked_at >= poll_s:
+            status = read_state(run.sweep, run.arm, run.seed, jobs=jobs)
+            is_over = not may_be_at_work(status)
+            asked_at = time.monotonic()
+            continue
         time.sleep(_FOLLOW_INTERVAL_S)
 
 
-def _to_json(status: RunStatus) -> dict[str, Any]:
-    plain = dataclasses.asdict(status)
-    return {
-        key: finite_or_text(value) if isinstance(value, float) else value
-        for key, value in {**plain, "eta_s": status.eta_s}.items()
-    }
+def _read_from(path: Path, position: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(position)
+            return file.read()
+    except OSError:
+        return b""
 
 
-def _age(status: RunStatus) -> str:
-    if status.since is None:
-        return ""
-    return f" for {format_duration(max(0.0, time.time() - status.since))}"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+def _no_log(run: RunPaths) -> UsageError:
+    status = read_state(run.sweep, run.arm, run.seed)
+    name = f"{run.arm}/{run.seed}"
+    if may_be_at_work(status):
+        return UsageError(
+            f"run `{name}` is {status.state} and has no log yet", "--follow waits for it"
+        )
+    return UsageError(
+        f"run `{name}` was never started, so it has no log",
+        f"`harness run {run.sweep.name}` starts what is missing",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.cli.inspect import select_runs
+from harness.cli.select import count_states, select_runs, show_counts
 from harness.printable import printable
 from harness.records.layout import SweepPaths
 from harness.state.cancel import cancel
@@ -19,6 +19,8 @@ def cancel_command(*, sweep: str, target: str | None, dry_run: bool) -> int:
     word = "would cancel" if dry_run else "cancelling"
     for status in result.runs:
         print(f"{word} {status.run_id} ({status.state})")
+    if len(result.runs) > 1:
+        print(f"{word} {len(result.runs)} runs: {show_counts(count_states(result.runs))}")
     if not result.runs:
         print("nothing to cancel: no such run is queued or running")
     return 0

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.display import open_console, planning_progress
+from harness.cli.preview import print_preview, refuse_beyond, unfinished
+from harness.cli.start import Manner
+from harness.dispatch.interface import Order, load_dispatcher
 from harness.dispatch.local import count_slots
 from harness.dispatch.progress import format_duration
 from harness.printable import one_line
-from harness.profile import DEFAULT_PROFILE, load_profile
+from harness.profile import DEFAULT_PROFILE, Profile, load_profile
 from harness.records.files import to_json
 from harness.records.model import PlanRecord, to_record
+from harness.state.model import SLURM
 from harness.sweep.estimate import estimate_duration
 from harness.sweep.finished import count_done, find_earlier, find_other_code
 from harness.sweep.prepare import Prepared, prepare
@@ -25,9 +29,13 @@ def plan_command(
     overrides: Sequence[str],
     conf_dirs: Sequence[Path],
     as_name: str | None,
+    profile_name: str | None,
+    max_gpu_hours: float | None,
     as_json: bool,
 ) -> int:
     """Print the plan to stdout; nothing is written."""
+    profile = load_profile(profile_name or DEFAULT_PROFILE)
+    Manner(max_gpu_hours=max_gpu_hours).check(profile, f"harness plan {sweep}")
     with planning_progress() as progress:
         prepared = prepare(
             sweep,
@@ -36,15 +44,20 @@ def plan_command(
             as_name=as_name,
             progress=progress,
         )
+    refuse_beyond(prepared, profile, max_gpu_hours)
     if as_json:
         sys.stdout.write(to_json(to_record(prepared.plan.record)))
         return 0
-    print_plan(prepared)
+    print_plan(prepared, profile)
     return 0
 
 
-def print_plan(prepared: Prepared) -> None:
-    """Print a plan for people to stdout."""
+def print_plan(prepared: Prepared, profile: Profile) -> None:
+    """Print a plan for people to stdout, with what `profile` makes of it.
+
+    Raises:
+        UsageError: the plan doesn't fit the profile.
+    """
     from rich.table import Table  # noqa: PLC0415 (only where a table is shown)
 
     plan = prepared.plan.record
@@ -71,12 +84,17 @@ def print_plan(prepared: Prepared) -> None:
         console.print(_escape(line), style="yellow")
     console.print(_escape(_analysis_line(plan)))
     console.print(f"code {plan.code.hash}{_commit(plan)}")
-    console.print(_escape(_time_line(prepared)))
+    console.print(_escape(_progress_line(prepared, profile)))
+    runs = unfinished(prepared.paths, plan)
+    if profile.type == SLURM and runs:
+        order = Order(prepared.paths, tuple(runs), profile, plan.code.hash, None, plan.resources)
+        preview = load_dispatcher(profile.type).preview(order)
+        console.print(f"\non [bold]{profile.name}[/bold]:")
+        print_preview(preview, plan, runs, profile, console)
 
 
-def _time_line(prepared: Prepared) -> str:
+def _progress_line(prepared: Prepared, profile: Profile) -> str:
     plan = prepared.plan.record
-    slots = count_slots(load_profile(DEFAULT_PROFILE))
     earlier = find_earlier(prepared.paths, plan.runs)
     done = count_done(earlier)
     missing = len(plan.runs) - done
@@ -84,8 +102,9 @@ def _time_line(prepared: Prepared) -> str:
     other = find_other_code(earlier, plan.code.hash)
     if other:
         where += f", {len(other)} made or begun by other code (run wants --reuse-across-code)"
-    if missing == 0:
+    if missing == 0 or profile.type == SLURM:
         return where
+    slots = count_slots(profile)
     estimate = estimate_duration(plan, prepared.paths, missing, slots)
     if estimate is None:
         return f"{where}; no finished run here yet to estimate the time from"

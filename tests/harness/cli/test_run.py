@@ -6,78 +6,13 @@ The trainer is the `command` trainer with small real programs, so that a run tak
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-PROGRAMS = Path(__file__).parents[1] / "programs"
-SWEEP = """
-question: does it run?
-baseline: ipo
-seeds: [0, 1]
-common:
-  - trainer=command
-  - task=external
-  - model=external
-  - max_steps=5
-  - "trainer.argv=['{{python}}', '{program}', '{{trainer_dir}}/metrics.jsonl'{more}]"
-arms:
-  ipo: [loss=ipo]
-  icepop: [loss=icepop]
-analysis: {{last_steps: 3, baseline_steps: [1, 2]}}
-"""
-
-
-@dataclass(frozen=True)
-class Shell:
-    """A working folder in which commands are typed."""
-
-    folder: Path
-
-    def write(self, text: str, name: str = "study") -> None:
-        (self.folder / "sweeps").mkdir(exist_ok=True)
-        (self.folder / "sweeps" / f"{name}.yaml").write_text(text)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("HARNESS_")}
-        return subprocess.Popen(
-            [sys.executable, "-m", "harness", *arguments],
-            cwd=self.folder,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out, err
-
-    def states(self, name: str = "study") -> dict[str, str]:
-        code, out, err = self.run("status", name, "--json")
-        assert (code, err) == (0, "")
-        return {f"{s['arm']}/{s['seed']}": s["state"] for s in json.loads(out)}
-
-    def read(self, path: str) -> dict[str, Any]:
-        content = json.loads((self.folder / "outputs" / path).read_text())
-        assert isinstance(content, dict)
-        return content
-
-
-def sweep_text(program: str, *more: str) -> str:
-    words = "".join(f", '{word}'" for word in more)
-    return SWEEP.format(program=PROGRAMS / f"{program}.py", more=words)
-
+from tests.harness.cli.shell import PROGRAMS, Shell, sweep_text, wait_until
 
 TRAINS = sweep_text("trains", "0")
 
@@ -85,13 +20,6 @@ TRAINS = sweep_text("trains", "0")
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def test_run_ends_in_the_report_and_running_again_runs_nothing(shell: Shell) -> None:
@@ -233,9 +161,10 @@ def test_cancel_from_another_shell_ends_one_run_and_leaves_the_others(shell: She
     metrics = shell.folder / "outputs/study/runs/ipo/seed_0/trainer/metrics.jsonl"
     wait_until(lambda: metrics.is_file() and metrics.stat().st_size > 0)
     code, out, _ = shell.run("cancel", "study", "ipo", "--dry-run")
-    assert (code, out.count("would cancel")) == (0, 2)
+    assert (code, out.count("would cancel")) == (0, 3)
+    assert "would cancel 2 runs: 1 queued, 1 running" in out
     code, out, _ = shell.run("cancel", "study", "ipo")
-    assert (code, out.count("cancelling")) == (0, 2)
+    assert (code, out.count("cancelling")) == (0, 3)
     wait_until((shell.folder / "outputs/study/runs/ipo/seed_0/attempts/1/exit.json").is_file)
     gate.touch()
     _, err = process.communicate(timeout=60)

@@ -1,0 +1,228 @@
+"""What the verbs take. Only argparse is loaded here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes are UsageErrors instead of an exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        (file or sys.stdout).write(self.format_help())  # argparse's own hides what fails
+
+
+def add_compose(parser: Parser) -> None:
+    _overrides(parser)
+    parser.add_argument(
+        "--diff",
+        metavar='"KEY=VALUE …"',
+        help="show what differs from the configuration with these overrides",
+    )
+    _as_json(parser)
+
+
+def add_plan(parser: Parser) -> None:
+    _sweep(parser)
+    _overrides(parser)
+    _as_name(parser)
+    _profile(parser, "plan for this profile: its arrays, resources and GPU-hours")
+    _max_gpu_hours(parser)
+    _as_json(parser)
+
+
+def add_run(parser: Parser) -> None:
+    _sweep(parser)
+    _overrides(parser)
+    _as_name(parser)
+    _profile(parser, "where to run: a profile's name or file (default: local)", default="local")
+    parser.add_argument("--slots", type=_positive, help="runs at a time, on the local queue")
+    _handing_over(parser)
+    parser.add_argument(
+        "--reuse-across-code",
+        action="store_true",
+        help="keep finished runs that other code made",
+    )
+    _without_report(parser)
+    _dry_run(parser)
+
+
+def add_retry(parser: Parser) -> None:
+    _sweep(parser)
+    _target(parser)
+    _profile(parser, "where to run (default: where the runs were submitted last)")
+    _handing_over(parser)
+    _without_report(parser)
+    _dry_run(parser)
+
+
+def add_status(parser: Parser) -> None:
+    _sweep(parser)
+    _target(parser)
+    parser.add_argument(
+        "--state",
+        dest="wanted",
+        metavar="STATE[,STATE]",
+        help="only runs in these states, such as failed,lost",
+    )
+    parser.add_argument("--watch", action="store_true", help="show it live, until Ctrl-C")
+    _as_json(parser)
+
+
+def add_logs(parser: Parser) -> None:
+    _sweep(parser)
+    _run_target(parser)
+    parser.add_argument("-n", "--tail", type=_positive, default=200, help="how many last lines")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
+
+
+def add_why(parser: Parser) -> None:
+    _sweep(parser)
+    _run_target(parser)
+    _as_json(parser)
+
+
+def add_cancel(parser: Parser) -> None:
+    _sweep(parser)
+    _target(parser)
+    _dry_run(parser)
+
+
+def add_diff(parser: Parser) -> None:
+    _sweep(parser)
+    parser.add_argument("first", metavar="ARM", help="the arm to compare with")
+    parser.add_argument("second", metavar="ARM", help="the arm that is compared")
+    _as_json(parser)
+
+
+def add_report(parser: Parser) -> None:
+    _sweep(parser)
+    _as_json(parser)
+
+
+def add_clean(parser: Parser) -> None:
+    _sweep(parser)
+    parser.add_argument("--left", action="store_true", help="also remove runs that left the plan")
+    _dry_run(parser)
+
+
+def add_doctor(parser: Parser) -> None:
+    _profile(parser, "also check this profile against its cluster")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="also run a job of one minute on the cluster, and check what it finds there",
+    )
+    _as_json(parser)
+
+
+def _sweep(parser: Parser) -> None:
+    parser.add_argument("sweep", metavar="SWEEP", help="a sweep file, or a sweep's name")
+
+
+def _target(parser: Parser) -> None:
+    parser.add_argument(
+        "target", metavar="ARM[/SEED]", nargs="?", help="one arm or run; all without it"
+    )
+
+
+def _run_target(parser: Parser) -> None:
+    parser.add_argument("target", metavar="ARM/SEED", help="one run, such as ipo/0")
+
+
+def _overrides(parser: Parser) -> None:
+    parser.add_argument(
+        "overrides",
+        metavar="KEY=VALUE",
+        nargs="*",
+        default=[],  # without one argparse calls it required
+        help="options of groups (loss=ipo) and values (max_steps=100)",
+    )
+    parser.add_argument(
+        "--conf",
+        dest="conf_dirs",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        default=[],
+        help="a folder of further options; may be repeated",
+    )
+
+
+def _as_name(parser: Parser) -> None:
+    parser.add_argument(
+        "--as", dest="as_name", metavar="NAME", help="give the changed sweep a name of its own"
+    )
+
+
+def _profile(parser: Parser, help_text: str, *, default: str | None = None) -> None:
+    parser.add_argument(
+        "--on", dest="profile_name", metavar="PROFILE", default=default, help=help_text
+    )
+
+
+def _handing_over(parser: Parser) -> None:
+    parser.add_argument(
+        "--detach",
+        action="store_true",
+        help="return once the runs are handed over; they go on by themselves",
+    )
+    _max_gpu_hours(parser)
+    parser.add_argument(
+        "--live-code",
+        action="store_true",
+        help="run the harness as it is installed when a run starts, not a frozen copy",
+    )
+
+
+def _max_gpu_hours(parser: Parser) -> None:
+    parser.add_argument(
+        "--max-gpu-hours",
+        metavar="H",
+        type=_hours,
+        help="refuse if the runs could take more GPU-hours than this",
+    )
+
+
+def _without_report(parser: Parser) -> None:
+    parser.add_argument(
+        "--no-report", dest="with_report", action="store_false", help="do not write the report"
+    )
+
+
+def _as_json(parser: Parser) -> None:
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON to stdout")
+
+
+def _dry_run(parser: Parser) -> None:
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would happen; change nothing"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = math.nan
+    if not (math.isfinite(hours) and hours >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours")
+    return hours

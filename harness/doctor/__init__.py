@@ -1,0 +1,1 @@
+"""The checks of `harness doctor`: each says what it found and, where that is bad, what to do."""
