@@ -62,7 +62,7 @@ def render_help() -> str:
     return (
         f"usage: harness VERB SWEEP [ARM[/SEED]]\n\n{_ABOUT}\n\nverbs:\n{verbs}\n\n"
         "harness VERB --help tells what a verb takes; harness --version prints the version.\n"
-        "exit codes: 0 done, 1 runs failed, 2 the command can't be carried out\n"
+        "exit codes: 0 done, 1 runs failed, 2 the command can't be carried out, 130 Ctrl-C\n"
     )
 
 

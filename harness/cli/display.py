@@ -1,4 +1,4 @@
-"""How the command line talks: tables to stdout, progress to stderr. The only user of rich here."""
+"""How the command line talks: tables to stdout, progress to stderr."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import sys
 import time
@@ -30,6 +31,7 @@ from harness.state.status import may_be_at_work, read_state
 from harness.sweep.locate import find_planned
 
 _FOLLOW_INTERVAL_S = 0.5
+_Decoder = codecs.getincrementaldecoder("utf-8")
 _LAYOUT = "\n\t"
 _QUIET_STATES = frozenset({RunState.DONE, RunState.STOPPED, RunState.PLANNED})
 """States whose reason isn't in the log."""
@@ -113,6 +115,7 @@ def _follow(run: RunPaths, log: Path | None, position: int) -> None:
     asked_at = -math.inf
     poll_s = read_placement(run.sweep).poll_s
     is_over = False
+    decode = _Decoder(errors="replace").decode  # keeps the half of a character for the next read
     if log is None:
         tell(f"waiting for {run.arm}/{run.seed} to begin")
     while True:
@@ -120,10 +123,10 @@ def _follow(run: RunPaths, log: Path | None, position: int) -> None:
         if newest is not None and newest != log:
             if log is not None:
                 tell(f"from here on: {printable(str(newest))}")
-            log, position = newest, 0
+            log, position, decode = newest, 0, _Decoder(errors="replace").decode
         text = b"" if log is None else _read_from(log, position)
         position += len(text)
-        sys.stdout.write(text.decode(errors="replace"))
+        sys.stdout.write(decode(text))
         sys.stdout.flush()
         if is_over and not text:
             return

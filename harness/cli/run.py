@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.display import planning_progress
-from harness.cli.preview import print_dry_run, refuse_beyond
+from harness.cli.preview import print_dry_run, refuse_beyond, unfinished
 from harness.cli.start import Manner, Work, announce, see_through, settle, sort_runs
+from harness.dispatch.interface import Order, load_dispatcher
 from harness.dispatch.local import count_slots
 from harness.dispatch.lock import hold_lock
+from harness.doctor.slurm import LOGIN_TODO
 from harness.errors import UsageError
 from harness.profile import Profile, load_profile
-from harness.state.model import LOCAL
+from harness.scheduler.commands import SlurmError, max_array_size
+from harness.state.model import LOCAL, SLURM
 from harness.sweep.code_copy import freeze_code
 from harness.sweep.finished import find_earlier, refuse_other_code
 from harness.sweep.prepare import Prepared, prepare
@@ -47,11 +51,33 @@ def run_sweep_command(
     if dry_run:
         return print_dry_run(prepared, profile, live_code=live_code)
     paths = prepared.paths
+    _check_cluster(prepared, profile, manner)
     with hold_lock(paths) as lock:
         settle(paths)
         work = _write_work(prepared, profile, manner, reuse_across_code=reuse_across_code)
         announce(work, paths, profile)
         return see_through(work, paths, profile, manner, lock)
+
+
+def _check_cluster(prepared: Prepared, profile: Profile, manner: Manner) -> None:
+    """Refuse before anything is written what couldn't be handed to a cluster afterwards.
+
+    Raises:
+        UsageError: SLURM doesn't answer, or the runs don't fit the profile.
+    """
+    paths, plan = prepared.paths, prepared.plan.record
+    runs = tuple(unfinished(paths, plan))
+    if profile.type != SLURM or not runs:
+        return
+    if shutil.which("sbatch") is None:
+        raise UsageError("`sbatch` is not on the PATH", LOGIN_TODO)
+    try:
+        max_array_size()
+    except SlurmError as error:
+        raise UsageError(error.message, error.hint or "`scontrol ping` says more") from error
+    code_dir = None if manner.live_code else paths.code_dir(plan.code.hash)
+    order = Order(paths, runs, profile, plan.code.hash, code_dir, plan.resources)
+    load_dispatcher(profile.type).preview(order)
 
 
 def _write_work(

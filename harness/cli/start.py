@@ -158,8 +158,10 @@ def announce(work: Work, paths: SweepPaths, profile: Profile) -> None:
     """Say on stderr what there is to do, and what can't be done."""
     plan, missing = work.plan, work.missing
     say = f"{plan.sweep}: {len(plan.runs)} runs = {len(plan.arms)} arms x {len(plan.seeds)} seeds"
-    if not missing:
-        say += ", none of the others is missing" if work.left_out or work.at_work else ", all done"
+    if not missing and work.left_out:
+        say += ", none of the others is missing"
+    elif not missing:
+        say += ", none is missing" if work.at_work else ", all done"
     elif len(missing) < len(plan.runs):
         say += f", {len(missing)} missing"
     if missing:

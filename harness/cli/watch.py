@@ -60,7 +60,8 @@ def render(sweep: str, reading: Reading, placement: Placement, console: Console)
     shown = choose_rows(states, room)
     if shown:
         lines += [Text(""), _table(shown, reading.time, console.width)]
-    rest = [status for status in states if status not in shown]
+    kept = {id(status) for status in shown}
+    rest = [status for status in states if id(status) not in kept]
     if rest:
         counts = show_counts(count_states(rest))
         lines.append(Text(f"… {len(rest)} more: {counts}", "dim", no_wrap=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 
 from harness.doctor.check import Check, Verdict
@@ -9,7 +10,7 @@ from harness.doctor.outputs import check_outputs
 from harness.doctor.partition import check_profile
 from harness.doctor.probe import run_probe
 from harness.doctor.program import check_gpus, check_packages, check_python
-from harness.doctor.slurm import check_cluster, check_commands
+from harness.doctor.slurm import NEEDED, check_cluster, check_commands
 from harness.doctor.wandb import check_wandb
 from harness.profile import Profile
 from harness.records.layout import outputs_root
@@ -39,9 +40,8 @@ def examine(
     is_fit = all(check.verdict is not Verdict.FAILED for check in checks)
     yield check_wandb()
     yield check_gpus()
-    commands = check_commands(is_needed=is_cluster)
-    yield commands
-    if commands.verdict is Verdict.FAILED or commands.found.startswith("none here"):
+    yield check_commands(is_needed=is_cluster)
+    if any(shutil.which(name) is None for name in NEEDED):
         return
     checks = check_cluster(is_needed=is_cluster)
     yield from checks

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.dispatch.interface import Order, load_dispatcher
+from harness.dispatch.receipts import current_user
 from harness.doctor.check import Check, failed, ok, warning
 from harness.errors import HarnessError
 from harness.near import did_you_mean
@@ -57,6 +58,7 @@ def check_profile(profile: Profile, root: Path) -> list[Check]:
         ]
     checks = [judge_partition(settings, partition, partitions[partition])]
     checks.append(_check_time(settings, partition, partitions[partition]))
+    checks += _check_account(settings)
     return [*checks, _check_script(profile, root)]
 
 
@@ -115,6 +117,43 @@ def _check_time(settings: SlurmProfile, name: str, partition: Mapping[str, str])
             "lower `time`: a run goes on from its checkpoint after the limit",
         )
     return ok("time limit", f"{show_minutes(settings.time)} of {longest.lower() or 'any length'}")
+
+
+def _check_account(settings: SlurmProfile) -> list[Check]:
+    """Look for account and qos in accounting. Where that is off or silent, nothing is found."""
+    if settings.account is None and settings.qos is None:
+        return []
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "associations"]
+    try:
+        text = call([*command, f"user={current_user()}", "format=account,qos"])
+    except SlurmError:
+        return []
+    return judge_account(settings, text)
+
+
+def judge_account(settings: SlurmProfile, associations: str) -> list[Check]:
+    """Hold account and qos against lines of `ACCOUNT|QOS,QOS,…` of the user.
+
+    A cluster may take an account that it doesn't know; who pays for the job is then unclear.
+    """
+    rows = [line.split("|") for line in associations.splitlines() if "|" in line]
+    accounts = {row[0] for row in rows if row[0]}
+    own = [row for row in rows if settings.account in (None, row[0])]
+    qos = {name for row in own for name in row[1].split(",") if name}
+    for key, value, known in (
+        ("account", settings.account, accounts),
+        ("qos", settings.qos, qos),
+    ):
+        if value is not None and known and value not in known:
+            return [
+                warning(
+                    "account",
+                    f"accounting doesn't know the {key} `{value}` of yours",
+                    did_you_mean(value, known, what=f"{key}s" if key == "account" else key),
+                )
+            ]
+    shown = [f"{key} `{v}`" for key in ("account", "qos") if (v := getattr(settings, key))]
+    return [ok("account", f"{' and '.join(shown)}: known to accounting")] if accounts else []
 
 
 def _check_script(profile: Profile, root: Path) -> Check:

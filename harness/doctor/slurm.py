@@ -29,7 +29,7 @@ def check_commands(*, is_needed: bool) -> Check:
     if not is_needed and len(missing) == len(NEEDED):
         return ok("SLURM commands", "none here; the profile `local` needs none")
     found = f"not on the PATH: {', '.join(missing)}"
-    return failed("SLURM commands", found, LOGIN_TODO)
+    return (failed if is_needed else warning)("SLURM commands", found, LOGIN_TODO)
 
 
 def check_cluster(*, is_needed: bool) -> list[Check]:

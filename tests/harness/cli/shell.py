@@ -47,11 +47,11 @@ class Shell:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Type `harness ARGUMENTS`; `options` are those of subprocess.Popen."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("HARNESS_")} | self.env
+        env = {k: v for k, v in os.environ.items() if not k.startswith("HARNESS_")}
         return subprocess.Popen(
             [sys.executable, "-m", "harness", *arguments],
             cwd=self.folder,
-            env=env,
+            env={**env, **self.env},
             text=True,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )

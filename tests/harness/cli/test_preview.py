@@ -181,9 +181,10 @@ def test_what_a_run_cannot_do_is_refused(
     hint: str,
 ) -> None:
     assert run_command(["run", "study", *arguments]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-2].startswith(f"error: {error}")
-    assert hint in lines[-1]
+    [first, second] = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert hint in second
+    assert not (folder / "outputs").exists()
 
 
 def test_plan_json_holds_the_resources_of_the_arms(

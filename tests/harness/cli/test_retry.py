@@ -21,7 +21,7 @@ TRAINS = sweep_text("trains", "0")
 FAILS_ONCE = f"""\
   icepop:
     - loss=icepop
-    - "trainer.argv=['{{python}}', '{PROGRAMS}/fails_once.py', '{{trainer_dir}}/metrics.jsonl', GATE]"
+    - "trainer.argv=['{{python}}','{PROGRAMS}/fails_once.py','{{trainer_dir}}/metrics.jsonl',GATE]"
 may_differ: [loss, trainer.argv]
 """
 
