@@ -12,8 +12,16 @@ from harness.dispatch.interface import Order
 from harness.errors import HarnessError, UsageError
 from harness.records.files import sync_folder, write_json
 from harness.records.layout import SubmissionPaths
-from harness.records.model import SCHEMA_VERSION, ArrayPlan, Intent, Receipt, to_record
+from harness.records.model import (
+    SCHEMA_VERSION,
+    ArrayPlan,
+    Intent,
+    Receipt,
+    from_record,
+    to_record,
+)
 from harness.runner.process import host_name, process_start
+from harness.slurm_profile import SlurmProfile, count_gpus
 
 _NUMBER_WIDTH = 4
 _ID = re.compile(r"(\d{4})-[0-9a-f]+")
@@ -86,6 +94,7 @@ def open_submission(
         time=time.time(),
         arrays=arrays,
         user=user,
+        planned_gpu_hours=_planned_gpu_hours(arrays),
     )
     write_json(paths.intent, to_record(intent), durable=True)
     return Submission(paths, intent)
@@ -109,3 +118,15 @@ def write_receipt(submission: Submission, jobs: dict[str, str], outcomes: dict[s
             f"`{path}` can't be written: {error.strerror or error}",
             "make room; the runs have written their own ends, and `harness run` goes on from them",
         ) from error
+
+
+def _planned_gpu_hours(arrays: tuple[ArrayPlan, ...]) -> float | None:
+    """Return what the arrays may take: runs x nodes x GPUs x time limit, in GPU-hours."""
+    total = 0.0
+    for array in arrays:
+        settings = from_record(SlurmProfile, array.settings, where=array.job_name)
+        gpus = count_gpus(settings)
+        if gpus is None or (gpus > 0 and settings.time is None):
+            return None
+        total += len(array.run_ids) * gpus * (settings.time or 0) / 60
+    return total if arrays else None

@@ -219,6 +219,8 @@ class Intent:
         pid, pid_started: of the submitting process (local queue), see `process_start`.
         arrays: that hold the runs; empty on a local queue.
         user: who submits, as SLURM knows them; empty on a local queue.
+        planned_gpu_hours: what the runs may take, to their time limits; None where the profile
+            doesn't tell.
     """
 
     schema_version: int
@@ -235,6 +237,7 @@ class Intent:
     time: float
     arrays: tuple[ArrayPlan, ...] = ()
     user: str = ""
+    planned_gpu_hours: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.slurm.chaos import Chaos
 from tests.slurm.cluster import Cluster
 
-NUM_SEEDS, NUM_FAULTS, SEED = 8, 20, 7
+NUM_SEEDS, MAX_STEPS, NUM_FAULTS, SEED = 8, 800, 20, 7
 
 
 def main() -> int:
@@ -22,7 +22,10 @@ def main() -> int:
     cluster = Cluster.start("faults")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            tally = Chaos(cluster, Path(folder), NUM_SEEDS, SEED).run(NUM_FAULTS)
+            chaos = Chaos(
+                cluster, Path(folder), num_seeds=NUM_SEEDS, max_steps=MAX_STEPS, seed=SEED
+            )
+            tally = chaos.run(NUM_FAULTS)
     finally:
         cluster.stop()
     print(f"24 runs, seed {SEED}: {tally}")

@@ -26,7 +26,6 @@ from harness.runner.process import send_signal
 from tests.slurm.cluster import Cluster
 
 ARMS = ("ipo", "icepop", "none")
-MAX_STEPS = 60
 DEADLINE_S = 900.0
 NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
 FAULTS = (
@@ -37,19 +36,19 @@ FAULTS = (
     "preempt",
     "scancel",
 )
-SWEEP = f"""
+SWEEP = """
 question: Does every run end, whatever happens?
 baseline: none
-seeds: {{seeds}}
+seeds: {seeds}
 common:
   - experiment=stress
-  - max_steps={MAX_STEPS}
+  - max_steps={max_steps}
   - trainer.checkpoints.every=10
 arms:
   ipo: [loss=ipo]
   icepop: [loss=icepop]
   none: [loss=none]
-analysis: {{{{last_steps: 20, baseline_steps: [9, 14]}}}}
+analysis: {{last_steps: 20, baseline_steps: [9, 14]}}
 """
 
 
@@ -82,13 +81,16 @@ class Tally:
 class Chaos:
     """A sweep on a cluster, a submitter that follows it, and faults into both."""
 
-    def __init__(self, cluster: Cluster, folder: Path, num_seeds: int, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, *, num_seeds: int, max_steps: int, seed: int
+    ) -> None:
         self.cluster = cluster
         self.random = random.Random(seed)
         self.tally = Tally()
         self.folder = folder
         self.sweep = SweepPaths(folder / "outputs" / "chaos")
-        (folder / "chaos.yaml").write_text(SWEEP.format(seeds=list(range(num_seeds))))
+        text = SWEEP.format(seeds=list(range(num_seeds)), max_steps=max_steps)
+        (folder / "chaos.yaml").write_text(text)
         profile = {
             "type": "slurm",
             "partition": "low",
@@ -108,7 +110,10 @@ class Chaos:
         self._submitter: subprocess.Popen[bytes] | None = None
 
     def run(self, num_faults: int) -> Tally:
-        """Inject `num_faults`, let the sweep come to its end, and judge what it left."""
+        """Inject `num_faults`, let the sweep come to its end, and judge what it left.
+
+        Once all runs are done, nothing more is injected.
+        """
         end = time.monotonic() + DEADLINE_S
         kinds = [*FAULTS, *self.random.choices(FAULTS, k=max(0, num_faults - len(FAULTS)))]
         first, *rest = kinds[:num_faults]
@@ -117,11 +122,14 @@ class Chaos:
             for kind in (first, *rest):
                 self._keep_submitter()
                 time.sleep(self.random.uniform(0.3, 6.0))
-                while not getattr(self, f"_{kind}")():
+                while not (has_hit := getattr(self, f"_{kind}")()) and not self._is_done():
                     assert time.monotonic() < end, f"{kind} found nothing to hit"
                     self._keep_submitter()
                     time.sleep(0.5)
+                if not has_hit:
+                    break
                 self.tally.faults[kind] += 1
+                print(f"{time.strftime('%X')} {kind}: {dict(self._states())}", file=sys.stderr)
             while not self._is_done():
                 assert time.monotonic() < end, f"the sweep did not end: {self._states()}"
                 self._keep_submitter()
@@ -222,12 +230,14 @@ class Chaos:
         for run in plan.runs:
             paths = self.sweep.run(run.arm, run.seed)
             self.tally.num_attempts += len(paths.attempts())
-            self.tally.wrong += [f"{run.run_id}: {text}" for text in _find_wrong(paths)]
+            self.tally.wrong += [
+                f"{run.run_id}: {text}" for text in _find_wrong(paths, run.max_steps)
+            ]
         left = [line for pid, line in _processes() if str(self.sweep.root) in _environ(pid)]
         self.tally.wrong += [f"left: {line}" for line in left if "harness.dispatch" not in line]
 
 
-def _find_wrong(paths: RunPaths) -> Iterator[str]:
+def _find_wrong(paths: RunPaths, max_steps: int) -> Iterator[str]:
     rows: list[dict[str, Any]] = [
         json.loads(line) for line in paths.metrics.read_text().splitlines()
     ]
@@ -240,7 +250,7 @@ def _find_wrong(paths: RunPaths) -> Iterator[str]:
         for place, row in enumerate(rows)
         if not any(later["step"] <= row["step"] for later in rows[place + 1 :])
     ]
-    if live != list(range(1, MAX_STEPS + 1)):
+    if live != list(range(1, max_steps + 1)):
         yield f"live steps are {live}"
     for attempt in sorted(set(attempts)):
         own = [s for s, a in zip(steps, attempts, strict=True) if a == attempt]

@@ -14,7 +14,7 @@ from tests.slurm.cluster import Cluster
 def test_five_faults_at_random_moments_lose_nothing_and_run_nothing_twice(
     plain_cluster: Cluster, tmp_path: Path
 ) -> None:
-    tally = Chaos(plain_cluster, tmp_path, num_seeds=8, seed=3).run(num_faults=5)
+    tally = Chaos(plain_cluster, tmp_path, num_seeds=8, max_steps=100, seed=3).run(num_faults=5)
     print(tally)
     assert tally.wrong == []
     assert tally.states == {"done": 24}

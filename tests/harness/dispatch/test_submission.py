@@ -58,6 +58,18 @@ def test_intent_holds_arrays_and_user_and_the_nonce_that_names_jobs(order: Order
     intent = read_record(Intent, submission.paths.intent)
     assert (intent.nonce, intent.arrays, intent.user) == ("abcdef", (array,), "me")
     assert submission.paths.id == "0001-abcdef"
+    assert intent.planned_gpu_hours is None  # this profile says nothing of GPUs and time
+
+
+def test_intent_holds_the_gpu_hours_that_its_runs_may_take(order: Order) -> None:
+    whole = {"type": "slurm", "nodes": 2, "gpus_per_node": 8, "time": 90}
+    small = {"type": "slurm", "gpus_per_node": 1, "time": 30}
+    arrays = (
+        ArrayPlan(0, "toy@abcdef.0", ("ipo/seed_0", "ipo/seed_1"), whole),
+        ArrayPlan(1, "toy@abcdef.1", ("none/seed_0",), small),
+    )
+    intent = read_record(Intent, open_submission(order, "abcdef", arrays=arrays).paths.intent)
+    assert intent.planned_gpu_hours == 2 * 2 * 8 * 1.5 + 0.5
 
 
 def test_receipt_holds_outcomes_and_times(order: Order) -> None:
