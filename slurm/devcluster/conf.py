@@ -92,7 +92,7 @@ NodeName=gpu[{first[3:]}-{last[3:]}] {hostname}NodeAddr=127.0.0.1 \
 Port=[{port}-{port + settings.nodes - 1}] CPUs={CPUS_PER_NODE} \
 RealMemory={MEMORY_PER_NODE_MB} Gres=gpu:h100:{GPUS_PER_NODE} State=UNKNOWN
 PartitionName=DEFAULT Nodes=ALL State=UP MaxTime=UNLIMITED DefaultTime=60 OverSubscribe=NO
-PartitionName=gpu Default=YES PriorityTier=1 PreemptMode=OFF LLN=YES
+PartitionName=gpu Default=YES PriorityTier=1 PreemptMode=OFF
 PartitionName=low PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
 PartitionName=low_grace PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE_S}
 PartitionName=high PriorityTier=10 PreemptMode=OFF
