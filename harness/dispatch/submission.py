@@ -124,7 +124,7 @@ def _planned_gpu_hours(arrays: tuple[ArrayPlan, ...]) -> float | None:
     """Return what the arrays may take: runs x nodes x GPUs x time limit, in GPU-hours."""
     total = 0.0
     for array in arrays:
-        settings = from_record(SlurmProfile, array.settings, where=array.job_name)
+        settings = from_record(SlurmProfile, to_record(array)["settings"], where=array.job_name)
         gpus = count_gpus(settings)
         if gpus is None or (gpus > 0 and settings.time is None):
             return None
