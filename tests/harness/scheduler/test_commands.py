@@ -23,7 +23,7 @@ JobId=7 ArrayJobId=5 ArrayTaskId=1 JobName=my sweep=odd/arm/0
    JobState=PENDING Reason=Nodes_required_for_job_are_DOWN,_DRAINED Dependency=(null)
    Requeue=1 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0
    NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
-   Command=/work/a folder/with A=B/job.sh
+   Command=/home/ada/a folder/with A=B/job.sh
    Comment=harness 0001-1f 0 A=B
    Power=
 
@@ -154,7 +154,7 @@ def test_shown_job_is_read_by_its_keys() -> None:
     assert (pairs["JobId"], pairs["JobName"]) == ("7", "my sweep=odd/arm/0")
     assert (pairs["JobState"], pairs["Restarts"], pairs["ExitCode"]) == ("PENDING", "2", "0:0")
     assert pairs["Reason"] == "Nodes_required_for_job_are_DOWN,_DRAINED"
-    assert pairs["Command"] == "/work/a folder/with A=B/job.sh"
+    assert pairs["Command"] == "/home/ada/a folder/with A=B/job.sh"
     assert pairs["Comment"] == "harness 0001-1f 0 A=B"
     assert pairs["Power"] == ""
     assert commands.parse_show_job("") == {}
