@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from harness.errors import HarnessError
 from harness.profile import LocalProfile, Profile
 from harness.records.layout import SweepPaths
 from harness.records.model import ArrayPlan, Intent, PlannedRun, Receipt, read_record
+from harness.slurm_profile import SlurmProfile
 
 
 @pytest.fixture
@@ -62,8 +64,8 @@ def test_intent_holds_arrays_and_user_and_the_nonce_that_names_jobs(order: Order
 
 
 def test_intent_holds_the_gpu_hours_that_its_runs_may_take(order: Order) -> None:
-    whole = {"type": "slurm", "nodes": 2, "gpus_per_node": 8, "time": 90}
-    small = {"type": "slurm", "gpus_per_node": 1, "time": 30}
+    whole = asdict(SlurmProfile(nodes=2, gpus_per_node=8, time=90))
+    small = asdict(SlurmProfile(gpus_per_node=1, time=30))
     arrays = (
         ArrayPlan(0, "toy@abcdef.0", ("ipo/seed_0", "ipo/seed_1"), whole),
         ArrayPlan(1, "toy@abcdef.1", ("none/seed_0",), small),
