@@ -31,8 +31,9 @@ from harness.records.model import (
     read_record,
 )
 from harness.runner.process import Liveness, process_liveness
-from harness.scheduler.commands import SlurmError, sacct_jobs, scancel, squeue_jobs
+from harness.scheduler.commands import SlurmError, release, sacct_jobs, scancel, squeue_jobs
 from harness.scheduler.jobs import Job
+from harness.scheduler.words import is_held_after_failure
 from harness.slurm_profile import SlurmProfile
 
 _CLOCK_SLACK_S = 60.0
@@ -49,12 +50,14 @@ class Reconciled:
         adopted: receipts of arrays that SLURM has, though their submitter never learnt it.
         not_submitted: receipts of arrays that never reached SLURM; their runs are missing again.
         cancelled: ids of jobs that were ended, since a newer submission holds their runs.
+        released: ids of jobs that SLURM had held, since it could not start them.
         notes: the same in lines for the user; empty where nothing was to do.
     """
 
     adopted: tuple[JobReceipt, ...] = ()
     not_submitted: tuple[JobReceipt, ...] = ()
     cancelled: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -65,7 +68,8 @@ def reconcile(sweep: SweepPaths) -> Reconciled:
     that is found gets the receipt that its submitter could not write, one that isn't a receipt
     `not_submitted`. A job that SLURM took although a receipt denies it is adopted; where a newer
     submission holds the run, it is cancelled instead. A submission that was cut off before its
-    finishing job gets one.
+    finishing job gets one. Jobs that SLURM holds since their launch failed are released: nobody
+    else would, and they would wait for ever.
 
     Call it before states are read: a run of an array without a receipt is `unknown`.
 
@@ -136,14 +140,31 @@ class _Settling:
             self._notes.append(
                 f"cancelled {len(cancelled)} jobs whose runs a newer submission holds"
             )
+        released = self._release()
         for held in self._held:
             self._settle_finish(held)
         return Reconciled(
             adopted=tuple(self._adopted),
             not_submitted=tuple(self._not_submitted),
             cancelled=tuple(cancelled),
+            released=released,
             notes=tuple(self._notes),
         )
+
+    def _release(self) -> tuple[str, ...]:
+        job_ids = tuple(job_id for held in self._held for job_id in _held_ids(held))
+        if not job_ids:
+            return ()
+        try:
+            release(job_ids)
+        except SlurmError as error:
+            self._notes.append(
+                f"SLURM holds {', '.join(job_ids)} after a failed launch, and they can't be"
+                f" released: {error.message}"
+            )
+            return ()
+        self._notes.append(f"released {', '.join(job_ids)}, held by SLURM after a failed launch")
+        return job_ids
 
     def _settle_arrays(self, held: _Held) -> None:
         for array in held.intent.arrays:
@@ -318,6 +339,18 @@ def _superseded_ids(held: _Held) -> list[str]:
         for array in held.intent.arrays
         for job in held.live_jobs(str(array.number))
         if job.index is not None and array.run_ids[job.index] in held.superseded
+    ]
+
+
+def _held_ids(held: _Held) -> list[str]:
+    """Return the jobs of a submission that wait to be released, whose runs no newer one lists."""
+    return [
+        job.job_id
+        for array in held.intent.arrays
+        for job in held.live_jobs(str(array.number))
+        if job.index is not None
+        and is_held_after_failure(job.reason)
+        and array.run_ids[job.index] not in held.superseded
     ]
 
 

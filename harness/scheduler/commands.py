@@ -29,7 +29,7 @@ _OWN_PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SUBMITIT_"
 _OPTION_PREFIXES = ("SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_", "SINFO_")
 """Options that a user has set for the own shell; they would filter or reshape the answers."""
 _KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS"})
-_SCANCEL_CHUNK = 1_000
+_IDS_PER_CALL = 1_000
 _PAIR = re.compile(r"(?:^|\s+)([A-Z][\w:/.-]*)=")
 _WHOLE_LINE_KEYS = frozenset({"Command", "WorkDir", "StdErr", "StdIn", "StdOut", "Comment"})
 _GONE = re.compile(r"Invalid job id specified|[Jj]ob/step already completing or completed")
@@ -122,8 +122,8 @@ def scancel(job_ids: Collection[str], clusters: Collection[str] = ()) -> None:
         SlurmError: SLURM can't be asked or refuses.
     """
     ids = list(job_ids)
-    for start in range(0, len(ids), _SCANCEL_CHUNK):
-        chunk = ids[start : start + _SCANCEL_CHUNK]
+    for start in range(0, len(ids), _IDS_PER_CALL):
+        chunk = ids[start : start + _IDS_PER_CALL]
         command = ["scancel", "--quiet", *_clusters(clusters), *chunk]
         answer = _run(command)
         complaints = [c for c in answer.complaints if not _GONE.search(c)]
@@ -143,6 +143,13 @@ def show_job(job_id: str, *, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
 def requeue(job_id: str, *, timeout_s: float = TIMEOUT_S) -> None:
     """Have a job started again. Raises SlurmError."""
     call(["scontrol", "requeue", job_id], timeout_s=timeout_s)
+
+
+def release(job_ids: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Let held jobs start. Raises SlurmError."""
+    for start in range(0, len(job_ids), _IDS_PER_CALL):
+        some = ",".join(job_ids[start : start + _IDS_PER_CALL])
+        call(["scontrol", "release", some], timeout_s=timeout_s)
 
 
 def rename(job_id: str, name: str, *, timeout_s: float = TIMEOUT_S) -> None:

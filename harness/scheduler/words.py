@@ -57,3 +57,14 @@ KNOWN_WORDS = frozenset(_PHASES)
 def phase_of(word: str) -> Phase:
     """Return what `word`, in upper case, says of a job."""
     return _PHASES.get(word, Phase.UNKNOWN)
+
+
+def is_held_after_failure(reason: str) -> bool:
+    """Whether SLURM keeps a waiting job back since it could not start it, until it is released.
+
+    Args:
+        reason: SLURM's, such as `launch failed requeued held`; newer versions also say
+            `launch failed limit exceeded requeued held`.
+    """
+    words = reason.lower().replace("_", " ")
+    return words.startswith("launch failed") and words.endswith("held")

@@ -50,7 +50,7 @@ class RunStatus:
     Attributes:
         reason: one line where the state alone doesn't say enough; else empty.
         is_damaged: whether it is unknown because a record, named in `reason`, can't be read.
-        hint: what to do about it where it is unknown; else empty.
+        hint: what to do about it where it is unknown or SLURM holds it; else empty.
         since: when it came into this state, seconds since the epoch; None where never started. Of
             an unknown run: its newest sign of life.
         is_planned: False for a run that has left the plan.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from harness.records.model import Exit, JobReceipt
 from harness.runner.process import Liveness
 from harness.scheduler.jobs import Job
-from harness.scheduler.words import SUSPENDED, Phase, phase_of
+from harness.scheduler.words import SUSPENDED, Phase, is_held_after_failure, phase_of
 from harness.state.facts import END_STATES, Attempt, Verdict
 from harness.state.jobs import Answer
 from harness.state.model import RunState
@@ -149,6 +149,13 @@ class _Case:
         said = job.reason if job.state == "PENDING" else _join(job.state, job.reason)
         if self.handover.is_cancel_requested:
             said = _join("its end was asked for", said)
+        if is_held_after_failure(job.reason):
+            return Verdict(
+                RunState.STALLED,
+                said,
+                job.submit_time or self._newest_sign(),
+                hint=f"SLURM could not start it; `harness run {self.handover.sweep}` releases it",
+            )
         if self.own is None:
             return Verdict(RunState.QUEUED, said, self._submitted())
         return Verdict(RunState.REQUEUED, said, job.submit_time or self.own.last_beat)

@@ -133,6 +133,7 @@ class Chaos:
             while not self._is_done():
                 assert time.monotonic() < end, f"the sweep did not end: {self._states()}"
                 self._keep_submitter()
+                self._mend()
                 time.sleep(1)
         finally:
             if self._submitter is not None:
@@ -159,6 +160,16 @@ class Chaos:
                     stdout=log,
                     stderr=log,
                 )
+
+    def _mend(self) -> None:
+        """Do what an administrator and a user would: nodes that SLURM took out of service come
+        back, and for a run that it holds the command is typed again."""
+        drained = self.cluster.run("sinfo", "-h", "-N", "-t", "drain", "-o", "%N", check=False)
+        for node in set(drained.stdout.split()):
+            self.cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+        if "stalled" in self._states():
+            command = ("run", "chaos.yaml", "--on", "./chaos_profile.yaml", "--detach")
+            self.harness(*command, "--no-report")
 
     def _kill_submitter(self) -> bool:
         assert self._submitter is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.dispatch.reconcile import reconcile
 from harness.errors import HarnessError, UsageError
 from harness.state.status import RunState, read_states
 from tests.slurm.cluster import Cluster, wait_until
+from tests.slurm.scene import mount
 from tests.slurm.submitting import HELD, OTHER_SHAPE, TRAINS, Submitting, make_submitting
 
 Make = Callable[..., Submitting]
@@ -385,6 +387,31 @@ def test_controller_that_dies_while_submitting_leaves_a_question_that_is_settled
     assert submitting.receipts()["1"] == ("accepted", True)
     DISPATCHER.cancel(queued.submissions()[0], None)
     assert_complete(submitting)
+
+
+def test_run_that_slurm_holds_after_a_failed_launch_is_released_by_the_same_command(
+    make: Make, plain_cluster: Cluster
+) -> None:
+    submitting = make(resources={}, sbatch={"nodelist": "gpu04"})
+    spool = plain_cluster.dir / "spool" / "gpu04"
+    mount(spool, "ro")  # where a node puts the batch scripts
+    try:
+        assert submitting.submit()[0] == 0
+        wait_until(lambda: states_of(submitting) == {RunState.STALLED: 4})
+        [hint] = {status.hint for status in read_states(submitting.paths)}
+        assert hint == "SLURM could not start it; `harness run toy` releases it"
+    finally:
+        subprocess.run(["umount", str(spool)], check=True)
+    plain_cluster.start_node("gpu04")
+    code, out, _ = submitting.submit()
+    assert code == 0
+    assert "held by SLURM after a failed launch" in out
+    wait_until(lambda: states_of(submitting) == {RunState.DONE: 4})
+    assert len(submitting.submissions()) == 1, "nothing was submitted twice"
+
+
+def states_of(submitting: Submitting) -> Counter[RunState]:
+    return Counter(status.state for status in read_states(submitting.paths))
 
 
 def test_no_sbatch_on_the_path(make: Make, tmp_path: Path) -> None:

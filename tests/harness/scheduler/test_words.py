@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.scheduler.words import KNOWN_WORDS, Phase, phase_of
+from harness.scheduler.words import KNOWN_WORDS, Phase, is_held_after_failure, phase_of
 
 WORDS_OF_22_05 = [
     "BOOT_FAIL",
@@ -56,3 +56,19 @@ def test_only_words_that_end_a_job_for_good_are_an_end() -> None:
         "REVOKED",
         "TIMEOUT",
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_held"),
+    [
+        ("launch failed requeued held", True),
+        ("launch_failed_requeued_held", True),
+        ("launch failed limit exceeded requeued held", True),
+        ("JobHeldUser", False),
+        ("job requeued in held state", False),
+        ("BeginTime", False),
+        ("", False),
+    ],
+)
+def test_only_a_hold_after_a_failed_launch_is_one(reason: str, is_held: bool) -> None:
+    assert is_held_after_failure(reason) is is_held

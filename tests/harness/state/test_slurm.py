@@ -205,6 +205,16 @@ def test_why_a_run_waits(word: str, reason: str, said: str) -> None:
     assert judge(job(word, reason=reason)).reason == said
 
 
+@pytest.mark.parametrize("own", [None, attempt()])
+def test_job_that_slurm_holds_after_a_failed_launch_is_stalled_and_says_what_to_do(
+    own: Attempt | None,
+) -> None:
+    verdict = judge(job("PENDING", reason="launch failed requeued held"), own)
+    assert (verdict.state, verdict.reason) == (RunState.STALLED, "launch failed requeued held")
+    assert verdict.hint == "SLURM could not start it; `harness run s` releases it"
+    assert judge(job("PENDING", reason="JobHeldUser")).state is RunState.QUEUED
+
+
 def test_queued_since_the_receipt_and_requeued_since_the_requeue() -> None:
     waiting = job("PENDING", submit_time=NOW - 20)
     assert judge(waiting).since == SUBMITTED
