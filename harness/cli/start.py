@@ -132,19 +132,24 @@ def see_through(work: Work, paths: SweepPaths, profile: Profile, manner: Manner,
             work.plan.resources if profile.type == SLURM else {},
         )
         handle = load_dispatcher(profile.type).submit(order, lock)
-        if profile.type == SLURM:
+    is_with_slurm = profile.type == SLURM and bool(work.missing or work.at_work)
+    try:
+        if handle is None:
+            lock.release()
+        elif is_with_slurm:
             _tell_jobs(handle)
-    else:
-        lock.release()
-    if profile.type == SLURM and (work.missing or work.at_work):
-        handle = _handle_of_all(work, paths, profile, handle)
-    if manner.detach and handle is not None:
-        tell(f"detached: {_come_back(paths, manner)}")
-        return 1 if work.left_out else 0
-    result = None if handle is None else _follow(handle, paths.name)
+        if is_with_slurm:
+            handle = _handle_of_all(work, paths, profile, handle)
+        if manner.detach and handle is not None:
+            tell(f"detached: {_come_back(paths, manner)}")
+            return 1 if work.left_out else 0
+        result = None if handle is None else _follow(handle, paths.name)
+    except KeyboardInterrupt:  # before or after the time in which `follow` takes the signal itself
+        if not is_with_slurm:
+            raise
+        return _detach(paths, manner, signal.SIGINT)
     if result is not None and result.is_detached:
-        tell(f"detached, nothing was cancelled: {_come_back(paths, manner)}")
-        return SIGNAL_EXIT + (result.interrupted_by or signal.SIGINT)
+        return _detach(paths, manner, result.interrupted_by or signal.SIGINT)
     if result is not None and result.interrupted_by is not None:
         tell(f"stopped; `harness run {paths.name}` goes on from here")
         return SIGNAL_EXIT + result.interrupted_by
@@ -152,6 +157,11 @@ def see_through(work: Work, paths: SweepPaths, profile: Profile, manner: Manner,
     if manner.with_report and not _report(paths):
         return 1
     return 0 if is_all_done and not work.left_out else 1
+
+
+def _detach(paths: SweepPaths, manner: Manner, number: int) -> int:
+    tell(f"detached, nothing was cancelled: {_come_back(paths, manner)}")
+    return SIGNAL_EXIT + number
 
 
 def announce(work: Work, paths: SweepPaths, profile: Profile) -> None:

@@ -93,6 +93,7 @@ Port=[{port}-{port + settings.nodes - 1}] CPUs={CPUS_PER_NODE} \
 RealMemory={MEMORY_PER_NODE_MB} Gres=gpu:h100:{GPUS_PER_NODE} State=UNKNOWN
 PartitionName=DEFAULT Nodes=ALL State=UP MaxTime=UNLIMITED DefaultTime=60 OverSubscribe=NO
 PartitionName=gpu Default=YES PriorityTier=1 PreemptMode=OFF
+PartitionName=spread PriorityTier=1 PreemptMode=OFF LLN=YES
 PartitionName=low PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
 PartitionName=low_grace PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE_S}
 PartitionName=high PriorityTier=10 PreemptMode=OFF

@@ -17,6 +17,7 @@ GROUPS = {
     "plain_cluster": "slurm_plain",
     "accounting_cluster": "slurm_accounting",
     "memory_cluster": "slurm_memory",
+    "scene": "slurm_runner",
 }
 """One worker has the tests of one kind of cluster, so that two run side by side."""
 HERE = Path(__file__).parent

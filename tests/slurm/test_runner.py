@@ -21,8 +21,6 @@ from tests.slurm.cluster import Cluster, wait_until
 from tests.slurm.conftest import cluster_name, need_slurm
 from tests.slurm.scene import HEARTBEAT_LIMIT_S, MAX_STEPS, Scenario, Scene, mount
 
-pytestmark = pytest.mark.xdist_group("slurm_runner")
-
 RUNS = [
     Scenario("limit", minutes=1),
     Scenario("limit_child", minutes=1, is_step=False),
@@ -301,7 +299,6 @@ def test_restart_is_asked_for_until_the_controller_is_back(scene: Scene) -> None
     assert scene.exit("retries", 2).reason == "done"
 
 
-@pytest.mark.xdist_group("slurm_memory")
 def test_run_out_of_memory_says_so_and_is_not_started_again(
     memory_cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -160,7 +160,7 @@ def test_a_profile_that_was_a_file_is_taken_as_it_was_recorded(
 def test_a_shipped_profile_is_taken_as_it_is_now(disk: DiskSweep) -> None:
     name = submitted(disk, "devcluster", {"type": "slurm", "partition": "long"})
     profile, word = find_profile(disk.paths, [status(0, RunState.LOST, submission=name)], None)
-    assert (profile.settings.partition, word) == ("gpu", "devcluster")
+    assert (profile.settings.partition, word) == ("spread", "devcluster")
 
 
 def test_runs_of_several_profiles_need_one_to_be_named(disk: DiskSweep) -> None:
