@@ -62,6 +62,7 @@ class Behaviour:
         has_torn_line: a writer was cut off in the middle of a line.
         has_metrics: whether there is a metrics file at all.
         is_started: whether there is an attempt at all.
+        gpus: that each attempt holds, for its 60 s.
     """
 
     level: float = 0.85
@@ -77,6 +78,7 @@ class Behaviour:
     is_started: bool = True
     machine: Mapping[str, Any] | None = None
     code_hash: str = "c0de"
+    gpus: tuple[str, ...] = ()
 
 
 HEALTHY = Behaviour()
@@ -212,7 +214,8 @@ def write_run(
         attempts = [rows[:place] + stale, [{**row, "attempt": 2} for row in rows[place:]]]
     for number, part in enumerate(attempts, start=1):
         is_newest = number == len(attempts)
-        _write_attempt(paths, planned, behaviour, number, part[-1]["step"], is_newest=is_newest)
+        steps = (part[0]["step"], part[-1]["step"])
+        _write_attempt(paths, planned, behaviour, number, steps, is_newest=is_newest)
     if behaviour.has_metrics:
         lines = [json.dumps(row) for part in attempts for row in part]
         if behaviour.has_torn_line:
@@ -226,10 +229,11 @@ def _write_attempt(
     planned: PlannedRun,
     behaviour: Behaviour,
     number: int,
-    last_step: int,
+    steps: tuple[int, int],
     *,
     is_newest: bool,
 ) -> None:
+    first_step, last_step = steps
     attempt = paths.attempt(number)
     start = START + 5000.0 * (number - 1) + 100.0 * planned.seed
     claim = Claim(
@@ -244,6 +248,7 @@ def _write_attempt(
         max_steps=planned.max_steps,
         code_hash=behaviour.code_hash,
         machine=dict(behaviour.machine or MACHINE),
+        gpus=behaviour.gpus,
     )
     heartbeat = Heartbeat(
         schema_version=SCHEMA_VERSION,
@@ -256,6 +261,7 @@ def _write_attempt(
         solve_rate=0.8,
         steps_per_s=2.0,
         trainer_pid=2,
+        first_step=first_step,
     )
     write_json(attempt.claim, to_record(claim))
     write_json(attempt.heartbeat, to_record(heartbeat))
@@ -272,9 +278,10 @@ def _write_attempt(
         last_step=last_step,
         max_steps=planned.max_steps,
         nodes=("synthetic-host",),
-        gpus=(),
+        gpus=behaviour.gpus,
         start=start,
         end=start + 60.0,
+        first_step=first_step,
     )
     write_json(attempt.exit, to_record(record))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from analysis import load_sweep, render_terminal
+from analysis.report.background import time_table
 from analysis.report.html import render_html
 from analysis.report.markdown import render_markdown
 from analysis.report.model import build_report
@@ -323,3 +324,24 @@ def test_paths_in_the_report_do_not_depend_on_where_the_sweep_lies(
     report = report_of(sweep_maker({"ipo": HEALTHY}, seeds=(0,), max_steps=30))
     assert report["files"][0]["path"] == "runs/ipo/seed_0/trainer/metrics.jsonl"
     assert str(tmp_path) not in to_json(report)
+
+
+def test_gpu_hours_count_all_attempts_and_what_was_made_again(sweep_maker: MakeSweep) -> None:
+    # Two attempts of 60 s with 2 GPUs each; the first came to step 36, the second began at 31.
+    resumed = Behaviour(resumes_at=31, gpus=("0", "1"))
+    root = sweep_maker({"none": HEALTHY, "ipo": resumed}, seeds=(0,))
+    report = report_of(root)
+    none, ipo = sorted(report["runs"], key=lambda run: str(run["arm"]), reverse=True)
+    assert (none["gpu_hours"], none["lost_gpu_hours"]) == (0.0, 0.0)
+    assert ipo["gpu_hours"] == pytest.approx(2 * 60 * 2 / 3600)
+    assert ipo["lost_gpu_hours"] == pytest.approx(60 * 2 / 3600 * 6 / 36)
+    shown = time_table(report)
+    names = [column.label for column in shown.columns]
+    assert names[names.index("attempts") + 1 :][:2] == ["GPU-hours", "lost"]
+    assert "0.0667 GPU-hours over all attempts, 0.00556 of them on steps" in shown.note
+
+
+def test_a_sweep_without_gpus_shows_no_gpu_hours(sweep_maker: MakeSweep) -> None:
+    shown = time_table(report_of(sweep_maker({"none": HEALTHY, "ipo": HEALTHY})))
+    assert "GPU-hours" not in [column.label for column in shown.columns]
+    assert "GPU-hours" not in shown.note

@@ -16,7 +16,7 @@ from harness.records.model import to_record
 from harness.runner.process import host_name, process_start
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import DiskSweep
+    from tests.harness.conftest import DiskSweep, RunnerProcess
 
     MakeSweep = Callable[..., DiskSweep]
     WaitUntil = Callable[..., None]
@@ -275,11 +275,8 @@ def test_superseded_trainer_gets_no_grace(make_sweep: MakeSweep, wait_until: Wai
     assert (ended.reason, ended.signal) == ("superseded", signal.SIGKILL)
 
 
-def test_job_that_was_frozen_writes_nothing_more_once_it_is_superseded(
-    make_sweep: MakeSweep, wait_until: WaitUntil
-) -> None:
-    sweep = make_sweep({"ok": ("trains", "METRICS", "0.01")}, max_steps=1_000_000)
-    runner = sweep.start_runner("ok", sweep.submit(heartbeat_limit_s=0.5))
+def freeze(sweep: DiskSweep, runner: RunnerProcess, wait_until: WaitUntil) -> int:
+    """Stop runner and trainer for longer than the limit of silence; returns the trainer's pid."""
     wait_until(lambda: trainer_pid(sweep, "ok") and sweep.run("ok").metrics.exists())
     pid = trainer_pid(sweep, "ok")
     assert pid is not None
@@ -287,6 +284,15 @@ def test_job_that_was_frozen_writes_nothing_more_once_it_is_superseded(
         os.kill(process, signal.SIGSTOP)
     frozen = time.monotonic()
     wait_until(lambda: time.monotonic() - frozen > 0.6, "more than the limit of silence")
+    return pid
+
+
+def test_job_that_was_frozen_writes_nothing_more_once_it_is_superseded(
+    make_sweep: MakeSweep, wait_until: WaitUntil
+) -> None:
+    sweep = make_sweep({"ok": ("trains", "METRICS", "0.01")}, max_steps=1_000_000)
+    runner = sweep.start_runner("ok", sweep.submit(heartbeat_limit_s=0.5))
+    freeze(sweep, runner, wait_until)
     claim_next(sweep, "ok")
     before = sweep.run("ok").metrics.read_text()
     os.kill(runner.pid, signal.SIGCONT)
@@ -300,13 +306,7 @@ def test_job_that_was_frozen_goes_on_where_nobody_took_over(
 ) -> None:
     sweep = make_sweep({"ok": ("trains", "METRICS", "0.01")}, max_steps=200)
     runner = sweep.start_runner("ok", sweep.submit(heartbeat_limit_s=0.5))
-    wait_until(lambda: trainer_pid(sweep, "ok") and sweep.run("ok").metrics.exists())
-    pid = trainer_pid(sweep, "ok")
-    assert pid is not None
-    for process in (runner.pid, pid):
-        os.kill(process, signal.SIGSTOP)
-    frozen = time.monotonic()
-    wait_until(lambda: time.monotonic() - frozen > 0.6, "more than the limit of silence")
+    pid = freeze(sweep, runner, wait_until)
     for process in (runner.pid, pid):
         os.kill(process, signal.SIGCONT)
     assert runner.wait()[0] == 0
