@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness.cli import tell
@@ -72,8 +73,8 @@ def retry_command(
         of = f"{len(retry.chosen)} of {len(retry.work.plan.runs)} runs start again ({counts})"
         facts = expected(retry.work, paths, retry.profile)
         where = printable(str(paths.root))
-        tell(f"{paths.name}: {of}{facts}; everything goes to {where}")
-        return see_through(retry.work, paths, retry.profile, retry.manner, lock)
+        tell_work = partial(tell, f"{paths.name}: {of}{facts}; everything goes to {where}")
+        return see_through(retry.work, paths, retry.profile, retry.manner, lock, tell_work)
 
 
 def choose(states: Sequence[RunStatus], paths: SweepPaths, target: str | None) -> list[RunStatus]:

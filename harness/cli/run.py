@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.cli.display import planning_progress
@@ -55,8 +56,8 @@ def run_sweep_command(
     with hold_lock(paths) as lock:
         settle(paths)
         work = _write_work(prepared, profile, manner, reuse_across_code=reuse_across_code)
-        announce(work, paths, profile)
-        return see_through(work, paths, profile, manner, lock)
+        tell_work = partial(announce, work, paths, profile)
+        return see_through(work, paths, profile, manner, lock, tell_work)
 
 
 def _check_cluster(prepared: Prepared, profile: Profile, manner: Manner) -> None:

@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,26 +114,30 @@ def sort_runs(paths: SweepPaths, plan: PlanRecord, code_dir: Path | None, profil
     return Work(plan, plan.code.hash, code_dir, missing, at_work, left_out)
 
 
-def see_through(work: Work, paths: SweepPaths, profile: Profile, manner: Manner, lock: Lock) -> int:
+def see_through(
+    work: Work,
+    paths: SweepPaths,
+    profile: Profile,
+    manner: Manner,
+    lock: Lock,
+    tell_work: Callable[[], None],
+) -> int:
     """Start what is missing, follow it and what is at work to the end, report; return the exit
     code. The caller holds `lock`, which is released on the way.
+
+    Args:
+        tell_work: says what there is to do. Called first: once that is said, a Ctrl-C leaves the
+            runs that SLURM has to SLURM.
 
     Raises:
         HarnessError: not all runs could be started.
     """
     handle: Handle | None = None
-    if work.missing:
-        order = Order(
-            paths,
-            work.missing,
-            profile,
-            work.code_hash,
-            work.code_dir,
-            work.plan.resources if profile.type == SLURM else {},
-        )
-        handle = load_dispatcher(profile.type).submit(order, lock)
     is_with_slurm = profile.type == SLURM and bool(work.missing or work.at_work)
     try:
+        tell_work()
+        if work.missing:
+            handle = load_dispatcher(profile.type).submit(_order(work, paths, profile), lock)
         if handle is None:
             lock.release()
         elif is_with_slurm:
@@ -145,7 +149,7 @@ def see_through(work: Work, paths: SweepPaths, profile: Profile, manner: Manner,
             return 1 if work.left_out else 0
         result = None if handle is None else _follow(handle, paths.name)
     except KeyboardInterrupt:  # before or after the time in which `follow` takes the signal itself
-        if not is_with_slurm:
+        if not is_with_slurm or (work.missing and handle is None):
             raise
         return _detach(paths, manner, signal.SIGINT)
     if result is not None and result.is_detached:
@@ -157,6 +161,11 @@ def see_through(work: Work, paths: SweepPaths, profile: Profile, manner: Manner,
     if manner.with_report and not _report(paths):
         return 1
     return 0 if is_all_done and not work.left_out else 1
+
+
+def _order(work: Work, paths: SweepPaths, profile: Profile) -> Order:
+    resources = work.plan.resources if profile.type == SLURM else {}
+    return Order(paths, work.missing, profile, work.code_hash, work.code_dir, resources)
 
 
 def _detach(paths: SweepPaths, manner: Manner, number: int) -> int:
