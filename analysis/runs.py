@@ -119,10 +119,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that a reader of the report must know; `kind` is a fixed word for programs."""
+    """Something that a reader of the report must know; `kind` is a fixed word for programs.
+
+    Attributes:
+        severity: `warning`, or `error` for what makes a number of the report wrong to rely on.
+    """
 
     kind: str
     message: str
+    severity: str = "warning"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,6 +80,49 @@ class MetricsFile:
     keys: frozenset[str]
     row_steps: IntArray
     row_attempts: IntArray
+
+
+@dataclass(frozen=True)
+class SourceRun:
+    """One run as a source outside this project left it: what `analysis` knows of a foreign run.
+
+    Attributes:
+        label: what the source calls the run; shown, never used as a key.
+        framework: whose keys it logs (`prime_rl`, `verl`, `trl`, ...); empty where it can't be
+            told.
+        files: in the order in which they were written. Rows without an attempt of their own belong
+            to attempt `position + 1` of their file, so that a file that was written after a resume
+            supersedes the steps it repeats. Files of processes that log different keys of the same
+            attempt (trainer, orchestrator) have one `attempt_group`.
+        attempt_groups: attempt number of each of `files`.
+        config: resolved config, as nested plain JSON values; None where there is none.
+        state: `finished`, `running`, `failed` or `unknown`, as the source says.
+        max_steps: steps that the run was to make; None where nothing says.
+        versions: name -> version or commit of what ran, where the source says.
+        problems: what is odd about the source, one sentence each.
+    """
+
+    label: str
+    framework: str
+    files: tuple[MetricsFile, ...]
+    attempt_groups: tuple[int, ...]
+    config: Mapping[str, Any] | None = None
+    state: str = "unknown"
+    max_steps: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+class SourceReader(Protocol):
+    """Reads a run that lies at `path`, for the keys that are `wanted`.
+
+    Bad content is counted or named in `problems`, never raised.
+
+    Raises:
+        UsageError: `path` holds no run of this kind, or several runs and no way to choose.
+    """
+
+    def __call__(self, path: Path, *, wanted: Wanted) -> SourceRun: ...
 
 
 class Reader(Protocol):

@@ -69,6 +69,19 @@ class AnalysisSpec:
             falls below fraction x its mean in the baseline window and is still there at the end.
         margin: difference in solve rate that matters.
         alpha: two-sided error rate of intervals and tests.
+        exploratory: metrics that are compared, too, outside Holm's family and without a verdict
+            of better or worse.
+        max_left_out: share of an arm's planned runs that may have failed before the arm counts as
+            incomplete.
+        onset_false_alarm: probability that an onset is found in a run whose mismatch KL only
+            fluctuates.
+        entropy_fraction: entropy collapse = the mean entropy over `collapse_window` steps falls
+            below fraction x its mean in the baseline window and is still there at the end.
+        spike_factor: gradient spike = a gradient norm above factor x the median of the baseline
+            window.
+        mask_floor, mask_ceiling: masked fractions between which a mask is at work: below the floor
+            while the KL has risen it doesn't push back, above the ceiling with falling entropy it
+            takes too much.
     """
 
     primary: tuple[str, ...] = ("solve_rate", "mismatch_kl")
@@ -80,6 +93,13 @@ class AnalysisSpec:
     collapse_fraction: float = 0.5
     margin: float = 0.02
     alpha: float = 0.05
+    exploratory: tuple[str, ...] = ()
+    max_left_out: float = 0.1
+    onset_false_alarm: float = 0.05
+    entropy_fraction: float = 0.2
+    spike_factor: float = 20.0
+    mask_floor: float = 1e-4
+    mask_ceiling: float = 0.2
 
 
 @dataclass(frozen=True)
