@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.report import ReportPaths
+    from analysis.report import WrittenReport
     from analysis.runs import Sweep
 
 __all__ = ["load_sweep", "render_terminal", "write_report"]
@@ -28,7 +28,7 @@ def load_sweep(sweep_dir: Path) -> Sweep:
     return load(sweep_dir)
 
 
-def write_report(sweep_dir: Path, *, progress: Callable[[str], None] | None = None) -> ReportPaths:
+def write_report(sweep_dir: Path, *, progress: Callable[[str], None] | None = None) -> WrittenReport:
     """Write `report/` of the sweep in `sweep_dir`; see `analysis.report.write_report`."""
     from analysis.report import write_report as write  # noqa: PLC0415  (matplotlib stays unloaded)
 

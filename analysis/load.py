@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.curve import Curve, typical_spacing
-from analysis.metrics import is_metric_key, metric_spec, resolve_keys
+from analysis.curve import EMPTY_CURVE, Curve, typical_spacing
+from analysis.logged import Logged, read_logged
+from analysis.metrics import KeyResolution, is_metric_key
 from analysis.runs import Attempt, Notice, Run, RunState, RunTime, Sweep
 from analysis.sources import MetricsFile, read_metrics
-from analysis.table import RunSeries, build_table, curves, first_steps, superseded_steps
+from analysis.table import RunSeries, build_table, clock, curves, superseded_steps
 from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json_if_there
 from harness.records.layout import AttemptPaths, RunPaths, SweepPaths
@@ -61,7 +63,7 @@ def load_sweep(sweep_dir: Path) -> Sweep:
     notices: list[Notice] = []
     records: list[_Records] = []
     series: list[RunSeries] = []
-    files: dict[str, MetricsFile] = {}
+    logged: dict[str, Logged] = {}
     order = {arm.name: place for place, arm in enumerate(plan.arms)}
     for planned in sorted(plan.runs, key=lambda run: (order.get(run.arm, -1), run.seed)):
         found = _read_records(paths.run(planned.arm, planned.seed), planned, notices)
@@ -69,26 +71,24 @@ def load_sweep(sweep_dir: Path) -> Sweep:
         if found.record is None:
             continue
         file = _read_file(paths, found.record, planned)
-        files[planned.run_id] = file
-        keys = resolve_keys(file.keys, found.record.metrics_keys).keys
-        series.append(
-            RunSeries(
-                planned.arm,
-                planned.seed,
-                {name: file.series[key] for name, key in keys.items()},
-                first_steps(file.row_steps, file.row_attempts),
-            )
+        logged[planned.run_id] = read_logged(
+            planned.arm, planned.seed, [file], metrics_keys=found.record.metrics_keys
         )
+        series.append(logged[planned.run_id].series)
     table = build_table(series)
-    by_run = _curves_by_run(table)
+    by_run = curves_by_run(table)
     num_superseded = superseded_steps(table)
     runs = []
     for found in records:
         key = (found.planned.arm, found.planned.seed)
-        file_or_none = files.get(found.planned.run_id)
-        runs.append(
-            _make_run(found, file_or_none, by_run.get(key, {}), num_superseded.get(key, 0), notices)
+        run = _make_run(
+            found,
+            logged.get(found.planned.run_id),
+            by_run.get(key, {}),
+            num_superseded.get(key, 0),
         )
+        runs.append(run)
+        notices.extend(run_notices(run))
     return Sweep(paths, plan, tuple(runs), table, tuple(notices))
 
 
@@ -136,59 +136,36 @@ def _read_attempt(paths: AttemptPaths) -> Attempt:
 
 def _read_file(paths: SweepPaths, record: RunRecord, planned: PlannedRun) -> MetricsFile:
     mapped = frozenset(record.metrics_keys.values())
-    path = paths.run(planned.arm, planned.seed).root / record.metrics
-    return read_metrics(
-        path,
+    file = read_metrics(
+        paths.run(planned.arm, planned.seed).root / record.metrics,
         record.metrics_format,
         wanted=lambda key: key in mapped or is_metric_key(key),
         step_key=record.metrics_keys.get("step", "step"),
     )
+    # Relative to the sweep, so that a report doesn't depend on where the sweep lies.
+    shown = f"runs/{planned.run_id}/{record.metrics}"
+    return replace(file, provenance=replace(file.provenance, path=shown))
 
 
 def _make_run(
-    found: _Records,
-    file: MetricsFile | None,
-    run_curves: dict[str, Curve],
-    num_superseded: int,
-    notices: list[Notice],
+    found: _Records, logged: Logged | None, run_curves: dict[str, Curve], num_superseded: int
 ) -> Run:
-    available = file.keys if file else frozenset[str]()
-    metrics_keys = found.record.metrics_keys if found.record else {}
-    keys = resolve_keys(available, metrics_keys)
-    for name in sorted(run_curves):
-        reason = _not_its_metric(name, run_curves[name])
-        if reason:
-            del run_curves[name]
-            keys.problems[name] = f"`{keys.keys.pop(name)}` {reason}"
-    steps = _logged_steps(run_curves)
-    state = _state(found, steps)
-    run = Run(
+    steps = logged_steps(run_curves)
+    return Run(
         planned=found.planned,
-        state=state,
+        state=_state(found, steps),
         record=found.record,
         config=found.config,
         attempts=found.attempts,
-        file=file.provenance if file else None,
-        keys=keys,
-        available_keys=available,
+        files=logged.files if logged else (),
+        keys=logged.keys if logged else KeyResolution(),
+        available_keys=logged.available if logged else frozenset(),
         curves=run_curves,
+        clock=clock(logged.series) if logged else EMPTY_CURVE,
         num_superseded=num_superseded,
         time=_time(found.attempts, len(steps)),
         foreign=found.foreign,
     )
-    notices.extend(_file_notices(run))
-    return run
-
-
-def _not_its_metric(name: str, curve: Curve) -> str:
-    """Say why logged values can't be the metric that their key stands for."""
-    low, high = metric_spec(name).bounds
-    values = curve.finite().values
-    if name.startswith("solve_rate") and len(values) and high is not None and low is not None:
-        outside = values[(values < low) | (values > high)]
-        if len(outside):
-            return f"holds {outside[0]:g}: rewards beyond 0 and 1 have no solve rate"
-    return ""
 
 
 def _state(found: _Records, steps: list[int]) -> RunState:
@@ -235,21 +212,23 @@ def _time(attempts: tuple[Attempt, ...], num_steps: int) -> RunTime:
     )
 
 
-def _logged_steps(run_curves: dict[str, Curve]) -> list[int]:
+def logged_steps(run_curves: Mapping[str, Curve]) -> list[int]:
+    """Return the steps at which any metric was logged, increasing."""
     steps = [curve.steps for curve in run_curves.values()]
     return [int(step) for step in np.unique(np.concatenate(steps))] if steps else []
 
 
-def _file_notices(run: Run) -> list[Notice]:
+def run_notices(run: Run) -> list[Notice]:
+    """Return what is odd about what one run left behind."""
     notices = []
-    file = run.file
-    if file is not None and file.num_bad_lines:
-        lines = ", ".join(str(number) for number in file.bad_lines)
-        more = ", ..." if file.num_bad_lines > len(file.bad_lines) else ""
-        message = (
-            f"{run.run_id}: {_counted(file.num_bad_lines, 'unreadable line')} (line {lines}{more})"
-        )
-        notices.append(Notice("bad_lines", message))
+    for file in run.files:
+        if file.num_bad_lines:
+            lines = ", ".join(str(number) for number in file.bad_lines)
+            more = ", ..." if file.num_bad_lines > len(file.bad_lines) else ""
+            where = f" of {file.path}" if len(run.files) > 1 else ""
+            counted = _counted(file.num_bad_lines, "unreadable line")
+            message = f"{run.run_id}: {counted}{where} (line {lines}{more})"
+            notices.append(Notice("bad_lines", message))
     if run.num_superseded:
         message = (
             f"{run.run_id}: {_counted(run.num_superseded, 'step')} logged again after a resume"
@@ -261,7 +240,8 @@ def _file_notices(run: Run) -> list[Notice]:
     return notices
 
 
-def _curves_by_run(table: pd.DataFrame) -> dict[tuple[str, int], dict[str, Curve]]:
+def curves_by_run(table: pd.DataFrame) -> dict[tuple[str, int], dict[str, Curve]]:
+    """Return the live curves of the table by (arm, seed), then by metric."""
     by_run: dict[tuple[str, int], dict[str, Curve]] = {}
     for (arm, seed, metric), curve in curves(table).items():
         by_run.setdefault((arm, seed), {})[metric] = curve

@@ -1,8 +1,4 @@
-"""What is measured: canonical metrics, their definitions, and the keys that trainers log them as.
-
-Adding a metric is one `MetricSpec` in `METRICS`; a key that another trainer uses is one more
-pattern in `keys`.
-"""
+"""Which key of a run means which metric, and by which definition."""
 
 from __future__ import annotations
 
@@ -10,283 +6,21 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-Direction = Literal["higher", "lower", "none"]
-Scale = Literal["difference", "ratio"]
+from analysis.registry import METRICS, Direction, Key, MetricSpec, Scale
 
-
-@dataclass(frozen=True)
-class MetricSpec:
-    """One canonical metric.
-
-    Attributes:
-        name: canonical name, used in tables, plans and code.
-        label: what the report calls it.
-        unit: unit of a value; empty for a pure number.
-        direction: which way is better; "none" for a diagnostic.
-        scale: how two runs are compared: by difference, or by ratio (logs are averaged).
-        definition: one sentence, with the weighting.
-        keys: patterns of trainer keys (full match), in order of preference.
-        bounds: values that are possible; intervals are cut there.
-    """
-
-    name: str
-    label: str
-    unit: str
-    direction: Direction
-    scale: Scale
-    definition: str
-    keys: tuple[str, ...]
-    bounds: tuple[float | None, float | None] = (None, None)
-
-
-_SHARE = (0.0, 1.0)
-_POSITIVE = (0.0, None)
-
-_SPECS = (
-    MetricSpec(
-        "solve_rate",
-        "solve rate",
-        "",
-        "higher",
-        "difference",
-        "mean reward (0 or 1) over all rollouts of a step; failed rollouts count as 0",
-        (
-            r"train/agg/all/[^/]+/reward/mean",
-            r"train/[^/]+/all/[^/]+/reward/mean",
-            r"train/agg/all/reward/mean",
-            r"train/[^/]+/all/reward/mean",
-            r"reward/all/mean",
-            r"reward/mean",
-        ),
-        _SHARE,
-    ),
-    MetricSpec(
-        "solve_rate_effective",
-        "solve rate (effective)",
-        "",
-        "higher",
-        "difference",
-        "mean reward over the rollouts that are trained on; groups that are all solved or all "
-        "failed may be left out, so it hides collapse",
-        (
-            r"train/agg/effective/[^/]+/reward/mean",
-            r"train/[^/]+/effective/[^/]+/reward/mean",
-            r"train/agg/effective/reward/mean",
-            r"train/[^/]+/effective/reward/mean",
-        ),
-        _SHARE,
-    ),
-    MetricSpec(
-        "mismatch_kl",
-        "mismatch KL",
-        "nats",
-        "lower",
-        "ratio",
-        "mean over trained tokens of r - log r - 1, r = trainer / inference probability (k3)",
-        (r"mismatch_kl/all/mean", r"mismatch_kl/mean"),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "mismatch_kl_sampled",
-        "mismatch KL (sampled)",
-        "nats",
-        "lower",
-        "ratio",
-        "the same over all sampled tokens, trained or not",
-        (r"mismatch_kl/sampled/mean",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "is_masked",
-        "masked fraction",
-        "",
-        "none",
-        "difference",
-        "mean over sequences of the share of their tokens that the loss masks",
-        (r"is_masked/mean",),
-        _SHARE,
-    ),
-    MetricSpec(
-        "is_masked_token",
-        "masked fraction (tokens)",
-        "",
-        "none",
-        "difference",
-        "masked tokens / trained tokens of a step",
-        (r"is_masked/token_mean",),
-        _SHARE,
-    ),
-    MetricSpec(
-        "masked_mismatch_kl",
-        "mismatch KL of masked tokens",
-        "nats",
-        "none",
-        "ratio",
-        "mismatch KL over masked tokens; in prime-rl a mean over sequences, 0 where none is masked",
-        (r"masked_mismatch_kl/mean",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "unmasked_mismatch_kl",
-        "mismatch KL of kept tokens",
-        "nats",
-        "none",
-        "ratio",
-        "mismatch KL over kept tokens; in prime-rl a mean over sequences",
-        (r"unmasked_mismatch_kl/mean",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "entropy",
-        "entropy",
-        "nats",
-        "none",
-        "difference",
-        "mean over trained tokens of the entropy of the trainer's distribution",
-        (r"entropy/all/mean", r"entropy/mean"),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "grad_norm",
-        "gradient norm",
-        "",
-        "none",
-        "ratio",
-        "global gradient norm before clipping",
-        (r"optim/grad_norm",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "importance_ratio_max_kept",
-        "largest kept ratio",
-        "",
-        "none",
-        "ratio",
-        "largest trainer / inference probability among the tokens that the loss keeps in a step",
-        (r"importance_ratio/max_kept",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "token_class_rise",
-        "rise tokens",
-        "",
-        "none",
-        "difference",
-        "share of trained tokens with r > 5 whose probability moved by at most 0.3: a ratio band "
-        "up to 5 masks them, a mask on |dp| > 0.3 keeps them",
-        (r"token_class/rise",),
-        _SHARE,
-    ),
-    MetricSpec(
-        "token_class_drop",
-        "drop tokens",
-        "",
-        "none",
-        "difference",
-        "share of trained tokens with r >= 0.2 whose probability fell by more than 0.3: a mask on "
-        "|dp| > 0.3 takes them, a ratio band from 0.2 keeps them",
-        (r"token_class/drop",),
-        _SHARE,
-    ),
-    MetricSpec(
-        "nonfinite",
-        "non-finite tokens",
-        "tokens",
-        "none",
-        "difference",
-        "tokens inside the loss mask whose log-probability is not finite",
-        (r"nonfinite/count",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "staleness",
-        "staleness",
-        "updates",
-        "none",
-        "difference",
-        "mean number of updates between sampling and training",
-        (r"off_policy/mean",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "loss",
-        "loss",
-        "",
-        "none",
-        "difference",
-        "the loss as the trainer logs it",
-        (r"loss/mean",),
-    ),
-    MetricSpec(
-        "learning_rate",
-        "learning rate",
-        "",
-        "none",
-        "difference",
-        "learning rate of the step",
-        (r"optim/lr",),
-    ),
-    MetricSpec(
-        "solved_none",
-        "groups all failed",
-        "",
-        "none",
-        "difference",
-        "share of prompt groups without any solved rollout",
-        (r"train/[^/]+/all/[^/]+/solved_none", r"train/[^/]+/all/solved_none", r"solve_none/all"),
-        _SHARE,
-    ),
-    MetricSpec(
-        "solved_all",
-        "groups all solved",
-        "",
-        "none",
-        "difference",
-        "share of prompt groups whose rollouts are all solved",
-        (r"train/[^/]+/all/[^/]+/solved_all", r"train/[^/]+/all/solved_all", r"solve_all/all"),
-        _SHARE,
-    ),
-    MetricSpec(
-        "tokens",
-        "trained tokens",
-        "tokens",
-        "none",
-        "ratio",
-        "tokens trained on since the start of the run",
-        (r"progress/tokens",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "throughput",
-        "throughput",
-        "tokens/s",
-        "none",
-        "ratio",
-        "tokens per second as the trainer logs them",
-        (r"perf/throughput",),
-        _POSITIVE,
-    ),
-    MetricSpec(
-        "step_time_s",
-        "step time",
-        "s",
-        "none",
-        "ratio",
-        "wall-clock seconds of a trainer step",
-        (r"time/step",),
-        _POSITIVE,
-    ),
-)
-
-METRICS: Mapping[str, MetricSpec] = {spec.name: spec for spec in _SPECS}
-"""Every known metric by canonical name, in the order in which reports list them."""
-
-_PATTERNS = {
-    spec.name: tuple(re.compile(key) for key in (re.escape(spec.name), *spec.keys))
-    for spec in _SPECS
-}
+__all__ = [
+    "METRICS",
+    "Direction",
+    "Key",
+    "KeyResolution",
+    "MetricSpec",
+    "Scale",
+    "is_metric_key",
+    "metric_spec",
+    "nearest_keys",
+    "resolve_keys",
+]
 
 
 @dataclass(frozen=True)
@@ -296,10 +30,21 @@ class KeyResolution:
     Attributes:
         keys: canonical name -> key, for the metrics that are there.
         problems: canonical name -> why it isn't, where more can be said than "not logged".
+        definitions: canonical name -> which of the metric's definitions the key follows; empty for
+            the metric's own, and for keys that a user or a run record named.
     """
 
     keys: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict)
+
+
+_PATTERNS: Mapping[str, tuple[tuple[re.Pattern[str], Key], ...]] = {
+    spec.name: tuple(
+        (re.compile(key.pattern), key) for key in (Key(re.escape(spec.name)), *spec.keys)
+    )
+    for spec in METRICS.values()
+}
 
 
 def metric_spec(name: str) -> MetricSpec:
@@ -311,31 +56,41 @@ def metric_spec(name: str) -> MetricSpec:
 
 
 def is_metric_key(key: str) -> bool:
-    """Whether `key` may mean a registered metric."""
-    return any(pattern.fullmatch(key) for patterns in _PATTERNS.values() for pattern in patterns)
+    """Whether `key` may mean a registered metric, in a run of whatever framework."""
+    return any(pattern.fullmatch(key) for patterns in _PATTERNS.values() for pattern, _ in patterns)
 
 
-def resolve_keys(available: Collection[str], metrics_keys: Mapping[str, str]) -> KeyResolution:
-    """Return which of the `available` keys mean which metric.
+def resolve_keys(
+    available: Collection[str], metrics_keys: Mapping[str, str], framework: str = ""
+) -> KeyResolution:
+    """Return which of the `available` keys mean which metric, and by which definition.
 
-    A canonical name in `metrics_keys` (from run.json) stands for that key and no other. Of a
-    metric's patterns the first with a match counts; several matches of one pattern are ambiguous
-    and resolve to nothing. Definitions are never mixed: `solve_rate` doesn't fall back to the
-    effective one.
+    A canonical name in `metrics_keys` (from run.json, or from a user) stands for that key and no
+    other. Of a metric's keys the first with a match counts; several matches of one pattern are
+    ambiguous and resolve to nothing. `solve_rate` falls back to the effective one only where
+    nothing counts all rollouts, and says so in `definitions`.
+
+    Args:
+        framework: whose keys they are; empty where nobody knows, and then keys that mean a metric
+            in one framework alone are left out.
     """
     resolution = KeyResolution()
-    for name in (*METRICS, *(n for n in metrics_keys if n not in METRICS and n != "step")):
+    for name in (*METRICS, *(n for n in metrics_keys if n not in METRICS and n not in _NO_METRICS)):
         if name in metrics_keys:
             key = metrics_keys[name]
             if key in available:
                 resolution.keys[name] = key
+                resolution.definitions[name] = _definition_of(name, key, framework)
             else:
                 resolution.problems[name] = f"no key `{key}`{nearest_keys(key, available)}"
             continue
-        for pattern in _PATTERNS[name]:
+        for pattern, meant in _PATTERNS[name]:
+            if meant.frameworks and framework not in meant.frameworks:
+                continue
             matches = sorted(key for key in available if pattern.fullmatch(key))
             if len(matches) == 1:
                 resolution.keys[name] = matches[0]
+                resolution.definitions[name] = meant.definition
             elif matches:
                 listed = ", ".join(f"`{key}`" for key in matches)
                 resolution.problems[name] = f"several keys may mean it: {listed}"
@@ -348,3 +103,16 @@ def nearest_keys(name: str, available: Iterable[str]) -> str:
     """Return "; nearest: ..." with up to three similar keys, or nothing."""
     near = difflib.get_close_matches(name, sorted(available), n=3, cutoff=0.5)
     return f"; nearest: {', '.join(f'`{key}`' for key in near)}" if near else ""
+
+
+_NO_METRICS = ("step", "time", "attempt")
+"""What a mapping may name beside metrics."""
+
+
+def _definition_of(name: str, key: str, framework: str) -> str:
+    """Return the definition of a key that was named; the metric's own for one nobody registered."""
+    for pattern, meant in _PATTERNS.get(name, ()):
+        of_it = not meant.frameworks or framework in meant.frameworks
+        if of_it and pattern.fullmatch(key):
+            return meant.definition
+    return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.curve import Curve
+from analysis.curve import EMPTY_CURVE, Curve
 from analysis.metrics import KeyResolution
 from analysis.sources import FileProvenance
 from harness.records.layout import SweepPaths
@@ -69,9 +69,12 @@ class Run:
 
     Attributes:
         record, config: None where run.json or config.json is missing or unreadable.
-        file: provenance of its metrics; None where it has no record.
+        files: provenance of its metrics files.
         keys: which trainer key means which metric.
         curves: live values by canonical metric.
+        clock: seconds of work behind each step, by the times of its rows; empty without.
+        source: what the user named it by, where it is no run of this project.
+        problems: what is odd about the source, one sentence each.
         num_superseded: steps whose earlier values a resume has superseded.
         foreign: what its run.json says instead, where its folder holds another run.
     """
@@ -81,13 +84,16 @@ class Run:
     record: RunRecord | None = None
     config: dict[str, Any] | None = None
     attempts: tuple[Attempt, ...] = ()
-    file: FileProvenance | None = None
+    files: tuple[FileProvenance, ...] = ()
     keys: KeyResolution = field(default_factory=KeyResolution)
     available_keys: frozenset[str] = frozenset()
     curves: dict[str, Curve] = field(default_factory=dict)
+    clock: Curve = EMPTY_CURVE
     num_superseded: int = 0
     time: RunTime = field(default_factory=lambda: RunTime(None, None, None, None))
     foreign: str = ""
+    source: str = ""
+    problems: tuple[str, ...] = ()
 
     @property
     def arm(self) -> str:

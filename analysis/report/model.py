@@ -20,6 +20,7 @@ from analysis.report.findings import find_findings
 from analysis.report.notices import find_notices
 from analysis.results import Results
 from analysis.runs import Run, Sweep
+from analysis.sources import FileProvenance
 from analysis.summary import ArmSummary, EventShare, FinalWindow, RunSummary
 from harness.records.files import finite_or_text, to_json
 from harness.records.model import to_record
@@ -62,7 +63,7 @@ def build_report(results: Results) -> dict[str, Any]:
         ],
         "same": dict(results.circumstances.same),
         "code": to_record(plan.code),
-        "files": [_file(run) for run in sweep.runs if run.file is not None],
+        "files": [_file(run, file) for run in sweep.runs for file in run.files],
     }
     report["notices"] = [dataclasses.asdict(notice) for notice in find_notices(results)]
     report["findings"] = find_findings(results)
@@ -193,14 +194,8 @@ def _window(window: FinalWindow | None) -> dict[str, Any] | None:
     }
 
 
-def _file(run: Run) -> dict[str, Any]:
-    assert run.file is not None
-    assert run.record is not None
-    entry = dataclasses.asdict(run.file)
-    # Relative to the sweep, so that a report doesn't depend on where the sweep lies.
-    entry["path"] = f"runs/{run.run_id}/{run.record.metrics}"
-    entry["bad_lines"] = list(run.file.bad_lines)
-    return entry
+def _file(run: Run, file: FileProvenance) -> dict[str, Any]:
+    return {"arm": run.arm, "seed": run.seed, **dataclasses.asdict(file)}
 
 
 def _newest_record(sweep: Sweep) -> float | None:

@@ -105,8 +105,9 @@ def _errors(results: Results, state: RunState) -> str:
 def _missing_files(results: Results) -> list[Notice]:
     reasons: dict[str, list[tuple[str, int]]] = {}
     for run in results.sweep.runs:
-        if run.file is not None and run.file.problem and run.attempts:
-            reasons.setdefault(run.file.problem, []).append((run.arm, run.seed))
+        for file in run.files:
+            if file.problem and (run.attempts or run.source):
+                reasons.setdefault(file.problem, []).append((run.arm, run.seed))
     return [
         Notice("no_metrics", f"metrics file {reason}: {format_runs(runs)}")
         for reason, runs in reasons.items()
@@ -122,7 +123,7 @@ def _too_few(results: Results) -> list[Notice]:
 
 
 def _metric_notices(results: Results) -> list[Notice]:
-    runs = [run for run in results.sweep.runs if run.file is not None and run.available_keys]
+    runs = [run for run in results.sweep.runs if run.available_keys]
     found = []
     for name in results.sweep.plan.analysis.primary:
         without = [(run.arm, run.seed) for run in runs if run.curve(name) is None]

@@ -161,32 +161,52 @@ class SweepPaths:
         return found
 
     @property
-    def report_dir(self) -> Path:
-        return self.root / "report"
-
-    @property
-    def report_json(self) -> Path:
-        return self.report_dir / "report.json"
-
-    @property
-    def report_md(self) -> Path:
-        return self.report_dir / "report.md"
+    def report(self) -> ReportPaths:
+        return ReportPaths(self.root / "report")
 
     @property
     def report_html(self) -> Path:
-        return self.report_dir / "report.html"
-
-    @property
-    def runs_csv(self) -> Path:
-        return self.report_dir / "runs.csv"
-
-    @property
-    def figures_dir(self) -> Path:
-        return self.report_dir / "figures"
+        return self.report.html
 
     @property
     def lock(self) -> Path:
         return self.root / "submit.lock"
+
+
+@dataclass(frozen=True)
+class ReportPaths:
+    """A report: `json` is the product, the other files are renderings of it."""
+
+    root: Path
+
+    @property
+    def json(self) -> Path:
+        return self.root / "report.json"
+
+    @property
+    def markdown(self) -> Path:
+        return self.root / "report.md"
+
+    @property
+    def html(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def runs_csv(self) -> Path:
+        return self.root / "runs.csv"
+
+    @property
+    def comparisons_csv(self) -> Path:
+        return self.root / "comparisons.csv"
+
+    @property
+    def curves(self) -> Path:
+        """Every logged value with its flag."""
+        return self.root / "curves.parquet"
+
+    @property
+    def figures_dir(self) -> Path:
+        return self.root / "figures"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ _ANALYSIS_LIMITS = {
     "collapse_fraction": Limits(gt=0, lt=1),
     "margin": Limits(ge=0, le=1),
     "alpha": Limits(ge=1e-6, lt=0.5),
+    "max_left_out": Limits(ge=0, lt=1),
+    "onset_false_alarm": Limits(ge=1e-3, lt=0.5),
+    "entropy_fraction": Limits(gt=0, lt=1),
+    "spike_factor": Limits(gt=1, le=1e9),
+    "mask_floor": Limits(ge=0, lt=1),
+    "mask_ceiling": Limits(gt=0, le=1),
 }
 
 
@@ -286,6 +292,12 @@ def _load_analysis(content: Any, path: Path) -> AnalysisSpec:
             )
         checked[key] = _check_analysis(str(key), value, path)
     spec = AnalysisSpec(**checked)
+    both = sorted(set(spec.primary) & set(spec.exploratory))
+    if both:
+        raise UsageError(
+            f"`{path}`: `analysis.exploratory` holds `{both[0]}`, which is primary",
+            "a metric is either judged or explored: take it out of one of the two",
+        )
     first, last = spec.baseline_steps
     if first > last:
         raise UsageError(
@@ -298,6 +310,7 @@ def _load_analysis(content: Any, path: Path) -> AnalysisSpec:
 def _check_analysis(key: str, value: Any, path: Path) -> Any:
     kinds: dict[str, Any] = {
         "primary": tuple[str, ...],
+        "exploratory": tuple[str, ...],
         "baseline_steps": tuple[int, int],
         "last_steps": int,
         "explode_hold": int,
@@ -307,21 +320,25 @@ def _check_analysis(key: str, value: Any, path: Path) -> Any:
     checked = check_value(
         kinds.get(key, float), value, limits, f"analysis.{key}", lambda _: f"`{path}`"
     )
-    if key == "primary":
-        from analysis.metrics import METRICS  # noqa: PLC0415 (only where it is declared)
-
-        if not checked or len(set(checked)) != len(checked):
-            raise UsageError(
-                f"`{path}`: `analysis.primary` is {list(checked)}, want each metric once",
-                "write `primary: [solve_rate, mismatch_kl]`",
-            )
-        for name in checked:
-            if name not in METRICS:
-                raise UsageError(
-                    f"`{path}`: `analysis.primary` holds `{name}`, which is no metric",
-                    did_you_mean(name, METRICS, what="metrics"),
-                )
+    if key in ("primary", "exploratory"):
+        _check_metric_names(key, list(checked), path)
     return tuple(checked) if isinstance(checked, list) else checked
+
+
+def _check_metric_names(key: str, names: list[str], path: Path) -> None:
+    from analysis.metrics import METRICS  # noqa: PLC0415 (only where it is declared)
+
+    if len(set(names)) != len(names) or (key == "primary" and not names):
+        raise UsageError(
+            f"`{path}`: `analysis.{key}` is {names}, want each metric once",
+            f"write `{key}: [solve_rate, mismatch_kl]`",
+        )
+    for name in names:
+        if name not in METRICS:
+            raise UsageError(
+                f"`{path}`: `analysis.{key}` holds `{name}`, which is no metric",
+                did_you_mean(name, METRICS, what="metrics"),
+            )
 
 
 def _list(content: Mapping[str, Any], key: str, path: Path, default: Any = None) -> list[Any]:

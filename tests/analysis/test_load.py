@@ -111,8 +111,8 @@ def test_wall_time_adds_up_attempts_and_ends_at_the_last_heartbeat_without_an_ex
 def test_a_torn_line_is_counted_and_costs_nothing_else(sweep_maker: MakeSweep) -> None:
     root = sweep_maker({"ipo": Behaviour(has_torn_line=True)}, seeds=(0,))
     run = only_run(root)
-    assert run.file is not None
-    assert run.file.num_bad_lines == 1
+    [file] = run.files
+    assert file.num_bad_lines == 1
     curve = run.curve("entropy")
     assert curve is not None
     assert len(curve) == 120
@@ -123,8 +123,8 @@ def test_a_started_run_without_metrics_says_so(sweep_maker: MakeSweep) -> None:
     root = sweep_maker({"ipo": Behaviour(has_metrics=False, outcome="failed")}, seeds=(0,))
     run = only_run(root)
     assert run.curves == {}
-    assert run.file is not None
-    assert run.file.problem == "missing"
+    [file] = run.files
+    assert file.problem == "missing"
 
 
 def test_rewards_that_are_no_solve_rate_are_refused(sweep_maker: MakeSweep) -> None:
@@ -172,7 +172,7 @@ def test_nothing_is_read_from_the_folder_of_another_run(
     write_json(path, {**read_json(path), **change})
     run = only_run(root)
     assert (run.state, run.foreign) == (RunState.FOREIGN, words)
-    assert (run.curves, run.config, run.attempts, run.file) == ({}, None, (), None)
+    assert (run.curves, run.config, run.attempts, run.files) == ({}, None, (), ())
     assert not run.is_done
 
 

@@ -36,10 +36,45 @@ def test_keys_that_mean_something_else_are_not_taken() -> None:
     assert resolve_keys(others, {}).keys == {}
 
 
-def test_solve_rate_never_falls_back_to_the_effective_one() -> None:
-    resolution = resolve_keys({"train/reverse/effective/agent/reward/mean"}, {})
-    assert "solve_rate" not in resolution.keys
-    assert "solve_rate_effective" in resolution.keys
+def test_solve_rate_falls_back_to_the_effective_one_by_name_only_where_nothing_counts_all() -> None:
+    effective, whole = "train/a/effective/agent/reward/mean", "train/a/all/agent/reward/mean"
+    alone = resolve_keys({effective}, {})
+    assert (alone.keys["solve_rate"], alone.definitions["solve_rate"]) == (effective, "effective")
+    both = resolve_keys({effective, whole}, {})
+    assert (both.keys["solve_rate"], both.definitions["solve_rate"]) == (whole, "")
+    assert both.keys["solve_rate_effective"] == effective
+
+
+@pytest.mark.parametrize(
+    ("framework", "key", "name", "definition"),
+    [
+        ("verl", "rollout_corr/k3_kl", "mismatch_kl", ""),
+        ("verl", "rollout_corr/kl", "mismatch_kl", "k1"),
+        ("verl", "critic/score/mean", "solve_rate", "mean reward"),
+        ("slime", "train/mis_k3_kl", "mismatch_kl", "k3 per sequence"),
+        ("slime", "train/mismatch_kl", "mismatch_kl", "k1 per sequence"),
+        ("trl", "sampling/sampling_logp_difference/mean", "logprob_abs_diff", ""),
+        ("areal", "ppo_actor/update/behave_approx_kl/avg", "mismatch_kl", "k1 kept"),
+        ("open_instruct", "objective/verifiable_correct_rate", "solve_rate", "positive"),
+        ("skyrl", "policy/policy_entropy", "entropy", ""),
+        ("openrlhf", "vllm_kl", "mismatch_kl", "k1"),
+        ("prime_rl", "mismatch_kl/mean", "mismatch_kl", "k3 per sequence"),
+    ],
+)
+def test_a_framework_s_key_resolves_with_its_definition_in_runs_of_that_framework_alone(
+    framework: str, key: str, name: str, definition: str
+) -> None:
+    found = resolve_keys({key}, {}, framework)
+    assert (found.keys[name], found.definitions[name]) == (key, definition)
+    assert METRICS[name].definition_of(definition)
+    if framework != "prime_rl":
+        assert name not in resolve_keys({key}, {}, "prime_rl").keys
+
+
+def test_every_definition_that_a_key_names_is_written_out() -> None:
+    for spec in METRICS.values():
+        named = {key.definition for key in spec.keys} - {""}
+        assert named == set(spec.variants), spec.name
 
 
 def test_the_mean_over_environments_comes_before_a_single_one() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from analysis.table import (
     COLUMNS,
     RunSeries,
     build_table,
+    clock,
     curves,
     first_steps,
     superseded,
@@ -107,3 +109,65 @@ def test_no_runs_give_an_empty_table_with_all_columns() -> None:
     assert tuple(table.columns) == COLUMNS
     assert curves(table) == {}
     assert superseded_steps(table) == {}
+
+
+def kinds(table: pd.DataFrame, metric: str) -> list[tuple[int, str]]:
+    rows = table[table["metric"] == metric]
+    return list(zip(rows["step"].tolist(), rows["flag"].tolist(), strict=True))
+
+
+def test_a_metric_that_was_due_is_a_gap_where_it_comes_back_and_vanished_where_it_does_not() -> (
+    None
+):
+    run = RunSeries(
+        "ipo",
+        0,
+        {"entropy": series([1, 2, 3, 4, 5, 6, 7]), "mismatch_kl": series([1, 2, 3, 5])},
+        {},
+    )
+    table = build_table([run])
+    assert kinds(table, "mismatch_kl") == [
+        (1, "ok"),
+        (2, "ok"),
+        (3, "ok"),
+        (4, "gap"),
+        (5, "ok"),
+        (6, "vanished"),
+        (7, "vanished"),
+    ]
+    assert table["value"].isna().sum() == 3
+    assert curves(table)[("ipo", 0, "mismatch_kl")].steps.tolist() == [1, 2, 3, 5]
+
+
+def test_a_metric_that_is_logged_every_other_step_has_no_gaps() -> None:
+    run = RunSeries(
+        "ipo", 0, {"entropy": series(list(range(1, 13))), "loss": series([1, 3, 5, 7, 9, 11])}, {}
+    )
+    assert {flag for _, flag in kinds(build_table([run]), "loss")} == {"ok"}
+
+
+def test_the_orchestrator_running_ahead_makes_no_gap_in_the_trainer_s_metrics() -> None:
+    run = RunSeries("ipo", 0, {"entropy": series([1, 2]), "solve_rate": series([1, 2, 3, 4])}, {})
+    assert set(build_table([run])["flag"]) == {"ok"}
+
+
+def test_a_step_without_a_token_to_train_on_is_no_gap() -> None:
+    run = RunSeries(
+        "ipo",
+        0,
+        {"tokens": series([1, 2, 3, 4], [10.0, 20.0, 20.0, 30.0]), "entropy": series([1, 2, 4])},
+        {},
+    )
+    assert set(build_table([run])["flag"]) == {"ok"}
+
+
+def test_the_clock_counts_seconds_of_work_and_not_the_wait_between_attempts() -> None:
+    run = RunSeries(
+        "ipo",
+        0,
+        {"loss": series([1, 2, 3, 3, 4], attempts=[1, 1, 1, 2, 2], times=[10, 12, 14, 100, 103])},
+        {1: 1, 2: 3},
+    )
+    found = clock(run)
+    assert found.steps.tolist() == [1, 2, 3, 4]
+    assert found.values.tolist() == [0.0, 2.0, 2.0, 5.0]

@@ -62,9 +62,9 @@ def kinds(report: Mapping[str, Any]) -> set[str]:
 
 def test_everything_is_written_under_the_names_of_the_contract(written: ReportPaths) -> None:
     paths = SweepPaths(written.json.parent.parent)
-    assert written.json == paths.report_json
-    assert (written.markdown, written.html) == (paths.report_md, paths.report_html)
-    found = sorted(str(p.relative_to(paths.report_dir)) for p in paths.report_dir.rglob("*.*"))
+    assert written.json == paths.report.json
+    assert (written.paths.markdown, written.html) == (paths.report.markdown, paths.report_html)
+    found = sorted(str(p.relative_to(paths.report.root)) for p in paths.report.root.rglob("*.*"))
     assert found == [
         "figures/by_arm.png",
         "figures/causes.png",
@@ -115,15 +115,15 @@ def test_hostile_strings_are_shown_as_they_are(written: ReportPaths) -> None:
     page = written.html.read_text()
     assert "<script" not in page
     assert HOSTILE in Page(page).text
-    markdown = written.markdown.read_text()
+    markdown = written.paths.markdown.read_text()
     assert "<script" not in markdown
     assert r"[b\](c) \*d\*" in markdown
 
 
 def test_numbers_agree_in_all_renderings(written: ReportPaths) -> None:
-    page, markdown = Page(written.html.read_text()).text, written.markdown.read_text()
+    page, markdown = Page(written.html.read_text()).text, written.paths.markdown.read_text()
     terminal = render_terminal(written.report)
-    with written.runs_csv.open() as file:
+    with written.paths.runs_csv.open() as file:
         lines = {(line["arm"], int(line["seed"])): line for line in csv.DictReader(file)}
     for arm in written.report["arms"]:
         text = format_metric("solve_rate", arm["metrics"]["solve_rate"]["mean"])
@@ -155,7 +155,7 @@ def test_verdicts_events_and_warnings_of_the_sweep(written: ReportPaths) -> None
     assert report["findings"][0] == (
         "The solve rate collapsed in ipo 4 of 4 (from step 65); in no finished run of icepop, kpop."
     )
-    markdown = written.markdown.read_text()
+    markdown = written.paths.markdown.read_text()
     assert "icepop against ipo: solve rate better" in markdown
     assert "on disk, but no longer in the plan, so left out: ppo/seed_0" in markdown
 
@@ -171,7 +171,7 @@ def test_the_method_states_windows_rules_and_keys(written: ReportPaths) -> None:
 
 def test_figures_that_are_no_longer_drawn_are_removed(sweep_maker: MakeSweep) -> None:
     root = sweep_maker({"ipo": Behaviour(is_started=False)}, seeds=(0,))
-    stale = SweepPaths(root).figures_dir / "causes.png"
+    stale = SweepPaths(root).report.figures_dir / "causes.png"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"old")
     assert write_report(root).figures == ()
@@ -193,7 +193,7 @@ def test_a_folder_that_is_no_sweep_gets_no_report(tmp_path: Path) -> None:
 
 def test_a_report_that_cannot_be_written_is_one_clear_error(sweep_maker: MakeSweep) -> None:
     root = sweep_maker({"ipo": Behaviour(is_started=False)})
-    SweepPaths(root).report_dir.write_text("a file stands where the folder should be")
+    SweepPaths(root).report.root.write_text("a file stands where the folder should be")
     with pytest.raises(HarnessError, match="can't be written"):
         write_report(root)
 

@@ -207,7 +207,7 @@ def test_report_that_cannot_be_written_is_told_and_the_notice_is_sent_all_the_sa
     submission = submit(sweep, notify={"command": f"cat > {tmp_path}/notice"})
     for arm in ("a", "b"):
         write_attempt(sweep.run(arm), submission, "done")
-    sweep.paths.report_dir.write_text("in the way")
+    sweep.paths.report.root.write_text("in the way")
     assert finish(submission.paths) == 1
     totals = totals_of(submission)
     assert totals.report is None
