@@ -6,6 +6,7 @@ the sweep declared is marked, as it may be what a difference between arms comes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,11 @@ from harness.records.files import canonical_json, flatten
 
 ABSENT = "(absent)"
 _NO_CIRCUMSTANCE = ("hostname",)  # Equal machines have different names; the time table has them.
+_NAMES_AND_PLACES = re.compile(
+    r"(.*\.)?(seed|run_name|run_id|experiment_name|exp_name|output_dir|log_dir|logging_dir|job_name"
+    r"|[a-z_]*port|hostname)|(.*\.)?(wandb|slurm|monitors)(\..*)?|(.*\.)?run\.(name|id)"
+)
+"""Keys of foreign configs that tell a run from others of its arm and not what it computes."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,9 @@ class Circumstances:
 
 def find_differences(sweep: Sweep) -> Circumstances:
     """Return what differs between the runs of `sweep`, and what is the same everywhere."""
-    found = [*_config_differences(sweep), *_max_steps_differences(sweep)]
+    is_foreign = any(run.source for run in sweep.runs)
+    by_config = _foreign_differences if is_foreign else _config_differences
+    found = [*by_config(sweep), *_max_steps_differences(sweep)]
     same: dict[str, str] = {}
     for (area, key), values in _recorded_facts(sweep.runs).items():
         if len(values) == 1:
@@ -90,8 +98,32 @@ def _config_differences(sweep: Sweep) -> list[Difference]:
     ]
 
 
+def _foreign_differences(sweep: Sweep) -> list[Difference]:
+    """Compare all runs, also those of one arm, as nothing vouches for what they have in common."""
+    flat = {
+        run.run_id: {key: text_of(value) for key, value in flatten(run.config).items()}
+        for run in sweep.runs
+        if run.config is not None
+    }
+    found = []
+    for key in sorted({key for leaves in flat.values() for key in leaves}):
+        values = {run_id: leaves.get(key, ABSENT) for run_id, leaves in flat.items()}
+        if len(set(values.values())) < 2 or _NAMES_AND_PLACES.fullmatch(key):
+            continue
+        by_arm: dict[str, set[str]] = {}
+        for run in sweep.runs:
+            if run.run_id in values:
+                by_arm.setdefault(run.arm, set()).add(values[run.run_id])
+        is_of_arms = all(len(held) == 1 for held in by_arm.values())
+        holders = {arm: held.pop() for arm, held in by_arm.items()} if is_of_arms else values
+        # Within an arm not even the loss may differ.
+        declared = is_of_arms and is_covered(key, sweep.plan.may_differ)
+        found.append(Difference("config", key, _grouped(holders), declared))
+    return found
+
+
 def _max_steps_differences(sweep: Sweep) -> list[Difference]:
-    values = {run.run_id: str(run.planned.max_steps) for run in sweep.runs}
+    values = {run.run_id: str(run.planned.max_steps) for run in sweep.runs if run.planned.max_steps}
     if len(set(values.values())) < 2:
         return []
     return [Difference("plan", "max_steps", _grouped(values), is_declared=False)]
@@ -101,13 +133,15 @@ def _recorded_facts(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, tupl
     """Return (area, key) -> value -> runs, over what attempts recorded of code and machine."""
     facts: dict[tuple[str, str], dict[str, list[str]]] = {}
     for run in runs:
+        for name, text in run.versions.items():
+            facts.setdefault(("code", name), {}).setdefault(text, []).append(run.run_id)
         for attempt in run.attempts:
             recorded = {("code", "code hash"): attempt.claim.code_hash}
             for key, value in flatten(attempt.claim.machine).items():
                 if key not in _NO_CIRCUMSTANCE:
                     recorded[("machine", key)] = text_of(value)
-            for name, text in recorded.items():
-                holders = facts.setdefault(name, {}).setdefault(text, [])
+            for fact, text in recorded.items():
+                holders = facts.setdefault(fact, {}).setdefault(text, [])
                 if run.run_id not in holders:
                     holders.append(run.run_id)
     return {

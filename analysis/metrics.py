@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ def metric_spec(name: str) -> MetricSpec:
     return MetricSpec(name, name, "", "none", "difference", "as the trainer logs it", ())
 
 
+@functools.lru_cache(maxsize=100_000)
 def is_metric_key(key: str) -> bool:
     """Whether `key` may mean a registered metric, in a run of whatever framework."""
     return any(pattern.fullmatch(key) for patterns in _PATTERNS.values() for pattern, _ in patterns)

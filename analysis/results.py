@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from analysis.comparison import Comparison, compare_arms
+from analysis.cost import ArmCost, arm_cost, cost_target
 from analysis.differ import Circumstances, find_differences
+from analysis.events import SurvivalCurve
+from analysis.health import Parting, find_partings, healthy_share
+from analysis.load import load_sweep
+from analysis.noise import SeedNoise, seed_noise
 from analysis.runs import Run, Sweep
 from analysis.summary import (
     ArmSummary,
@@ -16,6 +23,7 @@ from analysis.summary import (
     summarize_arm,
     summarize_run,
 )
+from harness.records.model import AnalysisSpec
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,9 @@ class Results:
 
     Attributes:
         judged_to: events and peaks count up to this step; None where no run has finished.
+        survivals: by arm, share of its runs whose solve rate hasn't collapsed, by step.
+        partings: where each arm parts from the baseline.
+        cost_target: the solve rate that `costs` tell the way to; None where there is none.
     """
 
     sweep: Sweep
@@ -32,6 +43,10 @@ class Results:
     arms: tuple[ArmSummary, ...]
     comparisons: tuple[Comparison, ...]
     circumstances: Circumstances
+    cost_target: float | None = None
+    costs: tuple[ArmCost, ...] = ()
+    survivals: Mapping[str, SurvivalCurve] = field(default_factory=dict)
+    partings: tuple[Parting, ...] = ()
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -46,8 +61,25 @@ class Results:
         return [run for run in self.sweep.runs if run.last_step is not None and run.last_step > end]
 
 
-def analyze(sweep: Sweep) -> Results:
-    """Return window means, events, comparisons and differences of `sweep`."""
+def noise_of(sweep_dirs: Sequence[Path], spec: AnalysisSpec) -> dict[str, SeedNoise]:
+    """Return the seed noise of the primary metrics over the finished runs of other sweeps.
+
+    Raises:
+        UsageError: a folder holds no sweep.
+    """
+    sweeps = [load_sweep(folder) for folder in sweep_dirs]
+    arms = [sweep.of_arm(arm.name) for sweep in sweeps for arm in sweep.plan.arms]
+    label = ", ".join(sweep.plan.sweep for sweep in sweeps)
+    found = {name: seed_noise(arms, name, spec, label=label) for name in spec.primary}
+    return {name: noise for name, noise in found.items() if noise is not None}
+
+
+def analyze(sweep: Sweep, *, noise: Mapping[str, SeedNoise] | None = None) -> Results:
+    """Return window means, events, comparisons and differences of `sweep`.
+
+    Args:
+        noise: seed noise of other sweeps by metric, for arms with a single run.
+    """
     plan, spec = sweep.plan, sweep.plan.analysis
     window = final_window(sweep.runs, spec.last_steps)
     judged_to = last_judged_step(sweep.runs)
@@ -62,5 +94,17 @@ def analyze(sweep: Sweep) -> Results:
         )
         for arm in plan.arms
     )
-    comparisons = compare_arms(arms, plan.baseline, pairing=plan.pairing, spec=spec)
-    return Results(sweep, window, judged_to, arms, tuple(comparisons), find_differences(sweep))
+    comparisons = compare_arms(arms, plan.baseline, pairing=plan.pairing, spec=spec, noise=noise)
+    target = cost_target(arms)
+    return Results(
+        sweep,
+        window,
+        judged_to,
+        arms,
+        tuple(comparisons),
+        find_differences(sweep),
+        target,
+        tuple(arm_cost(arm, target, spec) for arm in arms),
+        {arm.arm: share for arm in arms if (share := healthy_share(arm, spec.alpha)) is not None},
+        find_partings(arms, plan.baseline, spec),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -74,6 +75,8 @@ class Run:
         curves: live values by canonical metric.
         clock: seconds of work behind each step, by the times of its rows; empty without.
         source: what the user named it by, where it is no run of this project.
+        framework: whose keys it logs, where the source tells.
+        versions: name -> version or commit of what ran, where the source tells.
         problems: what is odd about the source, one sentence each.
         num_superseded: steps whose earlier values a resume has superseded.
         foreign: what its run.json says instead, where its folder holds another run.
@@ -93,6 +96,8 @@ class Run:
     time: RunTime = field(default_factory=lambda: RunTime(None, None, None, None))
     foreign: str = ""
     source: str = ""
+    framework: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property

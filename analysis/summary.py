@@ -4,63 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.curve import EMPTY_CURVE, Curve, IntArray, mean_of, trailing_means
+from analysis.curve import EMPTY_CURVE, Curve, trailing_means
 from analysis.events import (
     Event,
+    EventRules,
     EventState,
+    RunEvents,
     find_baseline_explosion,
-    find_collapse,
-    find_explosion,
-    gone_steps,
+    find_run_events,
 )
 from analysis.metrics import MetricSpec, metric_spec
-from analysis.runs import Run
-from analysis.statistics import MeanInterval, Share, clopper_pearson, mean_interval
+from analysis.runs import Run, RunState
+from analysis.statistics import MeanInterval, Share, jeffreys, mean_interval
+from analysis.windows import FinalWindow as FinalWindow
+from analysis.windows import WindowMean as WindowMean
+from analysis.windows import final_window as final_window
+from analysis.windows import going_on, gone_kl_steps, window_mean
+from analysis.windows import last_judged_step as last_judged_step
 from harness.records.model import AnalysisSpec
-
-_LOGGED_BY_TRAINER = ("learning_rate", "grad_norm", "loss", "entropy", "is_masked")
-
-
-@dataclass(frozen=True)
-class FinalWindow:
-    """The steps that final means are taken over.
-
-    Attributes:
-        steps: the last steps that every finished run logged, increasing.
-        common_first, common_last, num_common: all steps that every finished run logged.
-    """
-
-    steps: IntArray
-    common_first: int
-    common_last: int
-    num_common: int
-
-    @property
-    def first(self) -> int:
-        return int(self.steps[0])
-
-    @property
-    def last(self) -> int:
-        return int(self.steps[-1])
-
-
-@dataclass(frozen=True)
-class WindowMean:
-    """Mean of one metric of one run over the final window.
-
-    Attributes:
-        mean: over the finite values; None where there are none.
-        num_values, num_nonfinite: steps of the window with a finite value, and with one that is
-            not finite or is gone while the trainer went on.
-    """
-
-    mean: float | None
-    num_values: int
-    num_nonfinite: int
 
 
 @dataclass(frozen=True)
@@ -75,6 +40,7 @@ class RunSummary:
         kl_gone_from: first step at which mismatch KL was gone while the trainer went on.
         baseline_explosion_step: where mismatch KL explodes within the baseline window, see
             `find_baseline_explosion`.
+        events: everything that happened, each by its own rule; None for a run without data.
     """
 
     run: Run
@@ -85,14 +51,16 @@ class RunSummary:
     peak_kl_step: int | None
     kl_gone_from: int | None
     baseline_explosion_step: int | None = None
+    events: RunEvents | None = None
 
 
 @dataclass(frozen=True)
 class EventShare:
-    """How many finished runs of an arm an event happened in.
+    """How many judged runs of an arm an event happened in: finished ones, and those that a rule
+    stopped.
 
     Attributes:
-        share: None where no finished run is decidable.
+        share: None where no judged run is decidable.
         steps: where it happened, increasing; `censored_at`: last steps of the runs without it.
     """
 
@@ -104,7 +72,7 @@ class EventShare:
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """What one arm comes to, over its finished runs.
+    """What one arm comes to, over its finished runs; events over its judged ones.
 
     Attributes:
         means: metric -> mean over seeds with its t interval; of the logs, for metrics that are
@@ -121,26 +89,10 @@ class ArmSummary:
     def done(self) -> list[RunSummary]:
         return [summary for summary in self.runs if summary.run.is_done]
 
-
-def final_window(runs: Sequence[Run], last_steps: int) -> FinalWindow | None:
-    """Return the last `last_steps` steps that every finished run logged; None without any."""
-    common = _common_steps(runs)
-    if not len(common):
-        return None
-    return FinalWindow(common[-last_steps:], int(common[0]), int(common[-1]), len(common))
-
-
-def last_judged_step(runs: Sequence[Run]) -> int | None:
-    """Return the last step that every finished run logged; None without finished runs.
-
-    Events and peaks are judged up to there in every run, as a run that went on for longer has had
-    more chances. Where finished runs share no step it is the step at which the first of them ended.
-    """
-    common = _common_steps(runs)
-    if len(common):
-        return int(common[-1])
-    ends = [int(steps[-1]) for steps in _steps_of_finished(runs)]
-    return min(ends, default=None)
+    @property
+    def judged(self) -> list[RunSummary]:
+        """The runs that enter event comparisons: finished ones, and those that a rule stopped."""
+        return _judged_runs(self.runs)
 
 
 def summarize_run(
@@ -149,58 +101,62 @@ def summarize_run(
     """Return window means, events and the highest windowed mismatch KL of `run`.
 
     Args:
-        judged_to: steps after it don't count; None for all steps of the run.
+        judged_to: steps after it don't count; None for all steps of the run. An event that a
+            stopped run didn't have is undecidable, as the run ended before.
     """
     kl = (run.curve("mismatch_kl") or EMPTY_CURVE).up_to(judged_to)
     last_step = run.last_step or 0
-    going_on = _going_on(run)
     if judged_to is not None:
         last_step = min(last_step, judged_to)
-        going_on = going_on[going_on <= judged_to]
-    gone = gone_steps(kl, going_on, last_reference_step=spec.baseline_steps[1])
+    trained = going_on(run, judged_to)
+    gone = gone_kl_steps(run, spec.baseline_steps[1], judged_to)
     means: dict[str, WindowMean] = {}
     if window is not None and run.is_done:
         for name in run.curves:
-            means[name] = _window_mean(run, name, window.steps)
-        if "mismatch_kl" in means:
-            found = means["mismatch_kl"]
-            num_gone = int(np.isin(gone, window.steps).sum())
-            means["mismatch_kl"] = WindowMean(
-                found.mean, found.num_values, found.num_nonfinite + num_gone
-            )
+            is_kl = name == "mismatch_kl"
+            means[name] = window_mean(run, name, window.steps, gone if is_kl else None)
+    curves = {name: curve.up_to(judged_to) for name, curve in run.curves.items()}
+    events = find_run_events(curves, trained, last_step, event_rules(spec))
     peak = _highest_mean(kl, spec.collapse_window)
     return RunSummary(
         run=run,
         means=means,
-        exploded=find_explosion(
-            kl,
-            going_on,
-            baseline_steps=spec.baseline_steps,
-            factor=spec.explode_factor,
-            hold=spec.explode_hold,
-        ),
-        collapsed=find_collapse(
-            (run.curve("solve_rate") or EMPTY_CURVE).up_to(judged_to),
-            last_step,
-            baseline_steps=spec.baseline_steps,
-            window=spec.collapse_window,
-            fraction=spec.collapse_fraction,
-        ),
+        exploded=_judged(events.exploded, run, judged_to),
+        collapsed=_judged(events.collapsed, run, judged_to),
         peak_kl=peak[1] if peak else None,
         peak_kl_step=peak[0] if peak else None,
         kl_gone_from=int(gone[0]) if len(gone) else None,
         baseline_explosion_step=find_baseline_explosion(
             kl,
-            going_on,
+            trained,
             baseline_steps=spec.baseline_steps,
             factor=spec.explode_factor,
             hold=spec.explode_hold,
         ),
+        events=events if run.curves else None,
+    )
+
+
+def event_rules(spec: AnalysisSpec) -> EventRules:
+    """Return the event rules that a sweep declares."""
+    return EventRules(
+        baseline_steps=spec.baseline_steps,
+        explode_factor=spec.explode_factor,
+        explode_hold=spec.explode_hold,
+        collapse_window=spec.collapse_window,
+        collapse_fraction=spec.collapse_fraction,
+        entropy_fraction=spec.entropy_fraction,
+        spike_factor=spec.spike_factor,
+        mask_floor=spec.mask_floor,
+        mask_ceiling=spec.mask_ceiling,
+        onset_false_alarm=spec.onset_false_alarm,
     )
 
 
 def summarize_arm(arm: str, runs: Sequence[RunSummary], alpha: float) -> ArmSummary:
-    """Return means and event shares over the finished ones of `runs`, all of `arm`."""
+    """Return means over the finished and event shares over the judged ones of `runs`, all of
+    `arm`."""
+    judged = _judged_runs(runs)
     done = [summary for summary in runs if summary.run.is_done]
     names = {name for summary in done for name in summary.means}
     means = {name: _arm_mean(metric_spec(name), done, alpha) for name in sorted(names)}
@@ -208,8 +164,8 @@ def summarize_arm(arm: str, runs: Sequence[RunSummary], alpha: float) -> ArmSumm
         arm=arm,
         runs=tuple(runs),
         means={name: mean for name, mean in means.items() if mean is not None},
-        exploded=_event_share([summary.exploded for summary in done], alpha),
-        collapsed=_event_share([summary.collapsed for summary in done], alpha),
+        exploded=_event_share([summary.exploded for summary in judged], alpha),
+        collapsed=_event_share([summary.collapsed for summary in judged], alpha),
     )
 
 
@@ -258,52 +214,25 @@ def _event_share(events: list[Event], alpha: float) -> EventShare:
     happened = [event.step for event in decided if event.step is not None]
     censored = [event.last_step for event in decided if event.step is None]
     return EventShare(
-        share=clopper_pearson(len(happened), len(decided), alpha) if decided else None,
+        share=jeffreys(len(happened), len(decided), alpha) if decided else None,
         steps=tuple(sorted(happened)),
         censored_at=tuple(sorted(step for step in censored if step is not None)),
         num_undecidable=len(events) - len(decided),
     )
 
 
-def _window_mean(run: Run, name: str, steps: IntArray) -> WindowMean:
-    inside = run.curves[name].at(steps)
-    finite = inside.finite().values
-    mean = mean_of(finite) if len(finite) else None
-    return WindowMean(mean, len(finite), len(inside) - len(finite))
+def _judged_runs(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    return [s for s in runs if s.run.is_done or s.run.state is RunState.STOPPED]
 
 
-def _steps_of_finished(runs: Sequence[Run]) -> list[IntArray]:
-    """Return the steps that each finished run logged anything at, for those that logged any."""
-    return [
-        np.unique(np.concatenate([curve.steps for curve in run.curves.values()]))
-        for run in runs
-        if run.is_done and run.last_step is not None
-    ]
-
-
-def _common_steps(runs: Sequence[Run]) -> IntArray:
-    logged = _steps_of_finished(runs)
-    common = logged[0] if logged else EMPTY_CURVE.steps
-    for steps in logged[1:]:
-        common = np.intersect1d(common, steps, assume_unique=True)
-    return common
-
-
-def _going_on(run: Run) -> IntArray:
-    """Steps at which the trainer trained and logged something.
-
-    Steps of the orchestrator alone don't count: it runs ahead of the trainer. Nor do steps without
-    a token to train on (every group filtered out): a mean over no tokens is no divergence.
-    """
-    names = [name for name in _LOGGED_BY_TRAINER if name in run.curves] or list(run.curves)
-    if not names:
-        return EMPTY_CURVE.steps
-    steps: IntArray = np.unique(np.concatenate([run.curves[name].steps for name in names]))
-    tokens = run.curve("tokens")
-    if tokens is not None:
-        idle = tokens.steps[1:][np.diff(tokens.values) == 0]
-        steps = np.setdiff1d(steps, idle, assume_unique=True)
-    return steps
+def _judged(event: Event, run: Run, judged_to: int | None) -> Event:
+    """Return `event`, undecidable where `run` was stopped without it and before `judged_to`."""
+    if run.state is not RunState.STOPPED or event.state is not EventState.NO:
+        return event
+    if judged_to is not None and event.last_step is not None and event.last_step >= judged_to:
+        return event
+    reason = f"stopped at step {run.last_step}, before the last step that is judged"
+    return replace(event, state=EventState.UNDECIDABLE, reason=reason)
 
 
 def _highest_mean(curve: Curve, window: int) -> tuple[int, float] | None:

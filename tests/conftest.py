@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# No test reads or leaves parsed metrics in the cache of whoever runs it; tests of the cache name
+# folders of their own.
+os.environ["HARNESS_CACHE_DIR"] = "off"
 
 NO_SLURM = "Skipped: no SLURM: "
 

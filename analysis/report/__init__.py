@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,25 @@ from harness.records.files import to_json, write_atomic
 from harness.records.layout import ReportPaths, SweepPaths
 
 if TYPE_CHECKING:
+    from analysis.foreign import ArmSource, ComparisonSpec
     from analysis.results import Results
+    from analysis.runs import Sweep
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """What was written; `report` is the content of report.json."""
+    """What was written; `report` is the content of report.json.
+
+    Attributes:
+        copies: Markdown files in folders of runs, where they were asked for.
+    """
 
     paths: ReportPaths
     figures: tuple[Path, ...]
     report: Mapping[str, Any]
+    copies: tuple[Path, ...] = ()
 
     @property
     def json(self) -> Path:
@@ -37,28 +44,71 @@ class WrittenReport:
         return self.paths.html
 
 
-def write_report(sweep_dir: Path, *, progress: Say | None = None) -> WrittenReport:
+def write_report(
+    sweep_dir: Path, *, noise_from: Sequence[Path] = (), progress: Say | None = None
+) -> WrittenReport:
     """Write `report/` of the sweep in `sweep_dir`.
 
     Records are only read. The same records give the same bytes; each file is replaced whole.
     Whatever the runs left behind gives a report that says so; libraries' warnings are kept back.
 
     Args:
+        noise_from: folders of sweeps whose seeds tell how far single runs lie apart.
         progress: called with a few words before each stage.
 
     Raises:
-        UsageError: the folder holds no sweep.
-        HarnessError: plan.json can't be read, or the report can't be written.
+        UsageError: a folder holds no sweep.
+        HarnessError: a plan.json can't be read, or the report can't be written.
     """
     from analysis.load import load_sweep  # noqa: PLC0415  (pandas stays unloaded)
-    from analysis.results import analyze  # noqa: PLC0415
 
     say = progress or _say_nothing
     with quiet_libraries():
         say("reading runs")
         sweep = load_sweep(sweep_dir)
+    return _analyze_and_write(sweep, SweepPaths(sweep_dir).report, noise_from, say)
+
+
+def compare_runs(
+    sources: Sequence[ArmSource],
+    spec: ComparisonSpec,
+    folder: Path,
+    *,
+    into_run_folders: bool = False,
+    noise_from: Sequence[Path] = (),
+    progress: Say | None = None,
+) -> WrittenReport:
+    """Write the report of foreign runs into `folder`.
+
+    Args:
+        into_run_folders: also put report.md into `reports/` of every run's own folder.
+
+    Raises:
+        UsageError: a source is no run; or `into_run_folders`, and one of them has not finished or
+            has no folder. Nothing is written then.
+        HarnessError: the report can't be written.
+    """
+    from analysis.foreign import load_runs  # noqa: PLC0415  (pandas stays unloaded)
+    from analysis.report.into_run_folders import check_run_folders, copy_report  # noqa: PLC0415
+
+    say = progress or _say_nothing
+    with quiet_libraries():
+        sweep = load_runs(sources, spec, root=folder, progress=say)
+    folders = check_run_folders(sweep.runs, folder, are_wanted=into_run_folders)
+    written = _analyze_and_write(sweep, ReportPaths(folder), noise_from, say)
+    copies = tuple(copy_report(written.paths, place, spec.name) for place in folders)
+    return replace(written, copies=copies)
+
+
+def _analyze_and_write(
+    sweep: Sweep, paths: ReportPaths, noise_from: Sequence[Path], say: Say
+) -> WrittenReport:
+    from analysis.results import analyze, noise_of  # noqa: PLC0415
+
+    with quiet_libraries():
         say("comparing arms")
-        return write_results(analyze(sweep), SweepPaths(sweep_dir).report, progress=say)
+        results = analyze(sweep, noise=noise_of(noise_from, sweep.plan.analysis))
+    return write_results(results, paths, progress=say)
 
 
 def write_results(
@@ -69,10 +119,13 @@ def write_results(
     Raises:
         HarnessError: it can't be written.
     """
+    from analysis.report.comparisons_csv import render_comparisons_csv  # noqa: PLC0415
+    from analysis.report.curves_parquet import render_curves  # noqa: PLC0415  (pyarrow)
     from analysis.report.figures import plot_figures  # noqa: PLC0415  (matplotlib)
     from analysis.report.html import render_html  # noqa: PLC0415
     from analysis.report.markdown import render_markdown  # noqa: PLC0415
     from analysis.report.model import build_report  # noqa: PLC0415
+    from analysis.report.page_data import build_page_data  # noqa: PLC0415
     from analysis.report.runs_csv import render_runs_csv  # noqa: PLC0415
 
     say = progress or _say_nothing
@@ -89,19 +142,24 @@ def write_results(
             for figure in figures
         ]
         say("writing")
-        pictures = {paths.figures_dir / f"{figure.name}.png": figure.png for figure in figures}
+        pictures: dict[Path, str | bytes] = {}
+        for figure in figures:
+            pictures[paths.figures_dir / f"{figure.name}.png"] = figure.png
+            pictures[paths.figures_dir / f"{figure.name}.svg"] = figure.svg
         written: dict[Path, str | bytes] = {
             **pictures,
+            paths.curves: render_curves(results),
             paths.runs_csv: render_runs_csv(report),
+            paths.comparisons_csv: render_comparisons_csv(report),
             paths.markdown: render_markdown(report, figures, paths.figures_dir.name),
-            paths.html: render_html(report, figures),
+            paths.html: render_html(report, figures, build_page_data(results)),
             paths.json: to_json(report),
         }
     try:
         for path, content in written.items():
             write_atomic(path, content)
-        for path in paths.figures_dir.glob("*.png"):
-            if path not in pictures:
+        for path in paths.figures_dir.glob("*.*"):
+            if path.suffix in (".png", ".svg") and path not in pictures:
                 path.unlink()
     except OSError as error:
         raise HarnessError(f"`{paths.root}` can't be written: {error.strerror or error}") from error

@@ -66,6 +66,48 @@ def _gpu_cells(run: dict[str, Any]) -> tuple[Cell, Cell]:
     return make_cell(format_number(used)), make_cell(format_number(lost) if lost else NONE)
 
 
+def cost_table(report: Report) -> Table:
+    """What each arm took, and took to come to the target solve rate."""
+    has_gpus = any(cost["gpu_hours"] for cost in report["costs"])
+    target = report["cost_target"]
+    columns = (
+        Column("arm"),
+        *((Column("GPU-hours", True), Column("lost", True)) if has_gpus else ()),
+        Column("hours of work", True, "wall-clock time of all attempts of all runs"),
+        Column("reached", True, "finished runs that came to the target"),
+        Column("step", True, "median over finished runs"),
+        Column("tokens", True, "median over finished runs"),
+        Column("hours", True, "median over finished runs"),
+        *((Column("GPU-hours to it", True, "median over finished runs"),) if has_gpus else ()),
+    )
+    rows = []
+    for cost in report["costs"]:
+        rows.append(
+            (
+                make_arm_cell(cost["arm"]),
+                *(_gpu_cells(cost) if has_gpus else ()),
+                make_cell(format_number(cost["hours"])),
+                make_cell(f"{cost['num_reached']} of {cost['num_runs']}"),
+                make_cell(_whole(cost["median_step"])),
+                make_cell(_whole(cost["median_tokens"])),
+                make_cell(format_number(cost["median_hours"])),
+                *((make_cell(format_number(cost["median_gpu_hours"])),) if has_gpus else ()),
+            )
+        )
+    note = "No arm has a final solve rate yet, so there is no target."
+    if target is not None:
+        note = (
+            f"Target: a windowed mean solve rate of {format_number(target)}, nine tenths of the"
+            " highest that an arm ends at. Medians count a run that never came there as beyond all"
+            f" others; {NONE} where that is the median, or nothing was recorded."
+        )
+    return Table("cost", "What it cost", columns, tuple(rows), note)
+
+
+def _whole(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
+
+
 def difference_table(report: Report) -> Table:
     """What differs between runs, undeclared differences first, then what is the same."""
     rows: list[tuple[Cell, ...]] = []
@@ -107,7 +149,7 @@ def metric_table(report: Report) -> Table:
                 make_cell(str(item["num_runs"])),
                 make_cell(item["unit"] or NONE),
                 make_cell(better),
-                make_cell(item["definition"]),
+                make_cell(*item["definitions"].values() or [item["definition"]]),
             )
         )
     columns = (

@@ -1,4 +1,4 @@
-"""How curves are drawn: lines, axes, PNG bytes."""
+"""How curves are drawn: lines, axes, the bytes of pictures."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from PIL import Image
 
 from analysis.curve import Curve, FloatArray, IntArray, trailing_means
 from analysis.metrics import metric_spec
-from analysis.report.style import ArmStyle
+from analysis.report.decimate import decimate, drawable
+from analysis.report.style import SMOOTHED_STEPS, ArmStyle
 from analysis.summary import ArmSummary
 
-SMOOTHED_STEPS = 10
-"""Window of the means that solve rates are drawn as."""
-
 _DPI = 144
-_MAX_POINTS = 2000
-_DRAWABLE = (1e-100, 1e100)  # Beyond these, axes with margins leave the range of floats.
+_MAX_COLUMNS = 500  # under three pixels each
 _LABEL_HEIGHT_PT = 11.0
 
 PAPER = "#FFFFFF"
@@ -56,6 +53,7 @@ _SETTINGS: dict[Any, Any] = {
     "ytick.labelcolor": INK,
     "ytick.minor.size": 0.0,
     "legend.frameon": False,
+    "svg.hashsalt": "ablation report",  # The ids of its parts are random otherwise.
 }
 
 
@@ -76,8 +74,11 @@ class Panel:
     floor: float | None = None
 
 
-def render_png(draw: Callable[[], Canvas]) -> bytes:
-    """Return what `draw` drew as PNG. Settings of the user's matplotlib have no say in it."""
+def render_pictures(draw: Callable[[], Canvas]) -> tuple[bytes, bytes]:
+    """Return what `draw` drew as PNG and as SVG.
+
+    Settings of the user's matplotlib have no say in it, nor has the time of day.
+    """
     with mpl.rc_context(), warnings.catch_warnings():
         # A name in a script that the font lacks becomes boxes here; the tables spell it out.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -85,9 +86,10 @@ def render_png(draw: Callable[[], Canvas]) -> bytes:
         mpl.rcParams.update(_SETTINGS)
         canvas = draw()
         FigureCanvasAgg(canvas)
-        buffer = io.BytesIO()
-        canvas.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
-    return _with_palette(buffer)
+        png, svg = io.BytesIO(), io.BytesIO()
+        canvas.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
+        canvas.savefig(svg, format="svg", metadata={"Date": None})
+    return _with_palette(png), svg.getvalue()
 
 
 def _with_palette(png: io.BytesIO) -> bytes:
@@ -204,7 +206,7 @@ def line_of(curve: Curve, panel: Panel) -> tuple[IntArray, FloatArray]:
         if len(curve) > 3 * SMOOTHED_STEPS:  # The first means are over too few steps.
             values[: SMOOTHED_STEPS - 1] = np.nan
     values[~np.isfinite(values)] = np.nan
-    steps, values = thinned(curve.steps, values)
+    steps, values = decimate(curve.steps, values, _MAX_COLUMNS)
     if panel.floor is not None:
         values = np.where(values < panel.floor, panel.floor, values)
     return steps, values
@@ -227,48 +229,6 @@ def middle_of(curves: Sequence[Curve], middle: str) -> Curve:
     return Curve(steps[is_shared], np.asarray(over_runs[middle](kept, axis=0), dtype=np.float64))
 
 
-def thinned(
-    steps: IntArray, values: FloatArray, max_points: int = _MAX_POINTS
-) -> tuple[IntArray, FloatArray]:
-    """Return at most `max_points` points: the lowest and highest of each column, so no spike is
-    lost."""
-    if len(steps) <= max_points:
-        return steps, values
-    kept: list[int] = []
-    for part in np.array_split(np.arange(len(steps)), max_points // 2):
-        finite = part[np.isfinite(values[part])]
-        if len(finite):
-            lowest, highest = np.argmin(values[finite]), np.argmax(values[finite])
-            kept.extend(sorted({int(finite[lowest]), int(finite[highest])}))
-        else:
-            kept.append(int(part[0]))
-    return steps[kept], values[kept]
-
-
-def floor_of(arms: Sequence[ArmSummary], metric: str) -> float | None:
-    """Return where a log axis of `metric` should draw 0; None where no value is 0 or less."""
-    values = [
-        curve.finite().values
-        for arm in arms
-        for summary in arm.runs
-        if (curve := summary.run.curve(metric)) is not None
-    ]
-    together = np.concatenate(values) if values else np.array([])
-    together = together[np.abs(together) <= _DRAWABLE[1]]
-    positive = together[together >= _DRAWABLE[0]]
-    if len(positive) == len(together):
-        return None
-    return float(positive.min()) / 3 if len(positive) else 0.1
-
-
 def _logged(arm: ArmSummary, panel: Panel) -> list[Curve]:
     curves = [summary.run.curve(panel.metric) for summary in arm.runs]
     return [drawable(curve) for curve in curves if curve is not None]
-
-
-def drawable(curve: Curve) -> Curve:
-    """Return `curve` without what no axis can hold: values beyond 1e100 are not finite here, and
-    those below 1e-100 are 0."""
-    size = np.abs(curve.values)
-    values = np.where(size > _DRAWABLE[1], np.nan, curve.values)
-    return Curve(curve.steps, np.where(size < _DRAWABLE[0], 0.0, values))

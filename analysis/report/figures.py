@@ -1,4 +1,4 @@
-"""The figures of a report. The same curves give the same PNG bytes on one machine."""
+"""The figures of a report. The same curves give the same bytes on one machine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from analysis.metrics import metric_spec
+from analysis.report.decimate import drawable, floor_of
 from analysis.report.drawing import (
     INK,
     PAPER,
-    SMOOTHED_STEPS,
     Panel,
     draw_middle,
     draw_seeds,
-    drawable,
     finish_axes,
-    floor_of,
     line_of,
     open_limits,
     prepare_axes,
-    render_png,
+    render_pictures,
 )
 from analysis.report.numbers import format_metric
-from analysis.report.style import ArmStyle, arm_styles
+from analysis.report.style import SMOOTHED_STEPS, ArmStyle, arm_styles
 from analysis.results import Results
 from analysis.summary import ArmSummary, RunSummary
 
@@ -52,13 +50,20 @@ _MAX_COLUMNS = 3
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure as PNG; `alt` says in words what it shows."""
+    """A figure as PNG and as SVG.
+
+    Attributes:
+        alt: says in words what it shows.
+        metrics: what its panels show.
+    """
 
     name: str
     title: str
     caption: str
     alt: str
     png: bytes
+    svg: bytes
+    metrics: tuple[str, ...] = ()
 
 
 def plot_figures(
@@ -129,7 +134,7 @@ def _together(
     )
     labels = ", ".join(metric_spec(panel.metric).label for panel in shown)
     alt = f"{labels} over steps for {_arm_list(results)}.{_means_text(results, shown)}"
-    return _render(name, title, caption, alt, draw)
+    return _render(name, title, caption, alt, shown, draw)
 
 
 def _middles_text(panels: Sequence[Panel]) -> str:
@@ -197,24 +202,30 @@ def _by_arm(results: Results) -> Figure | None:
         for arm in results.arms
     )
     alt = f"Every seed of {_arm_list(results)}, one column of panels per arm. {events}."
-    return _render("by_arm", "Every seed, arm by arm", caption, alt, draw)
+    return _render("by_arm", "Every seed, arm by arm", caption, alt, shown, draw)
 
 
-def _render(name: str, title: str, caption: str, alt: str, draw: Callable[[], Canvas]) -> Figure:
-    return Figure(name, title, caption, alt, render_png(draw))
+def _render(
+    name: str,
+    title: str,
+    caption: str,
+    alt: str,
+    panels: Sequence[Panel],
+    draw: Callable[[], Canvas],
+) -> Figure:
+    png, svg = render_pictures(draw)
+    return Figure(name, title, caption, alt, png, svg, tuple(panel.metric for panel in panels))
 
 
 def _logged_panels(results: Results, panels: Sequence[Panel]) -> list[Panel]:
     """Return the panels with something to show, those on a log axis with their floor."""
-    return [
-        replace(panel, floor=floor_of(results.arms, panel.metric) if panel.is_log else None)
-        for panel in panels
-        if any(
-            curve is not None and len(drawable(curve).finite())
-            for summary in results.runs
-            for curve in [summary.run.curve(panel.metric)]
-        )
-    ]
+    found = []
+    for panel in panels:
+        curves = [summary.run.curve(panel.metric) for summary in results.runs]
+        logged = [curve for curve in curves if curve is not None]
+        if any(len(drawable(curve).finite()) for curve in logged):
+            found.append(replace(panel, floor=floor_of(logged) if panel.is_log else None))
+    return found
 
 
 def _windows(results: Results) -> list[tuple[int, int]]:

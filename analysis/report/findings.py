@@ -38,7 +38,7 @@ def _comparison_text(item: Comparison, alpha: float) -> str:
     if _is_open(item):
         return text
     text += f", {format_effect(item.scale, item.effect, item.low, item.high)}"
-    if item.verdict is Verdict.WITHIN_MARGIN:
+    if item.verdict is Verdict.EQUIVALENT:
         return text
     if item.verdict is Verdict.NO_DIFFERENCE and item.has_interval_beside_zero:
         text += f" ({format_level(alpha)} interval before Holm)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from analysis.report import background, tables
+from analysis.report import background, event_tables, tables
 from analysis.report.cells import Cell, Report, Table
 from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
@@ -28,7 +28,10 @@ def render_markdown(report: Report, figures: Sequence[Figure], figures_dir: str)
         *(_render_figure(figure, figures_dir) for figure in figures),
         _render_table(tables.comparison_table(report), level=2),
         _render_table(tables.event_table(report), level=2),
+        _render_table(event_tables.parting_table(report), level=2),
+        _render_table(event_tables.happening_table(report), level=2),
         _render_table(tables.seed_table(report), level=2),
+        _render_table(background.cost_table(report), level=2),
         _render_table(background.time_table(report), level=2),
         "## How it was computed",
         "\n".join(f"- **{term}:** {escape(text)}" for term, text in describe_method(report)),
@@ -72,7 +75,11 @@ def _render_cell(cell: Cell) -> str:
 def _render_notices(report: Report) -> str:
     if not report["notices"]:
         return "## Warnings\n\nNone."
-    lines = [f"- {escape(notice['message'])}" for notice in report["notices"]]
+    marks = {"error": "**Error:** "}
+    lines = [
+        f"- {marks.get(notice['severity'], '')}{escape(notice['message'])}"
+        for notice in report["notices"]
+    ]
     return "## Warnings\n\n" + "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from analysis.events import Event
 from analysis.metrics import METRICS, MetricSpec, metric_spec
 from analysis.report.findings import find_findings
 from analysis.report.notices import find_notices
+from analysis.resampling import BOOTSTRAP_SEED, NUM_REPLICATES
 from analysis.results import Results
 from analysis.runs import Run, Sweep
 from analysis.sources import FileProvenance
@@ -33,6 +35,7 @@ def build_report(results: Results) -> dict[str, Any]:
     sweep, plan = results.sweep, results.sweep.plan
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
+        "kind": "comparison" if any(run.source for run in sweep.runs) else "sweep",
         "sweep": plan.sweep,
         "question": plan.question,
         "baseline": plan.baseline,
@@ -51,7 +54,11 @@ def build_report(results: Results) -> dict[str, Any]:
         "metrics": [_metric(metric_spec(name), sweep.runs) for name in _metric_names(sweep)],
         "arms": [_arm(arm, results) for arm in results.arms],
         "runs": [_run(summary) for summary in results.runs],
+        "partings": [dataclasses.asdict(parting) for parting in results.partings],
+        "cost_target": results.cost_target,
+        "costs": [dataclasses.asdict(cost) for cost in results.costs],
         "comparisons": [dataclasses.asdict(item) for item in results.comparisons],
+        "bootstrap": {"seed": BOOTSTRAP_SEED, "num_replicates": NUM_REPLICATES},
         "differences": [
             {
                 "area": item.area,
@@ -100,10 +107,17 @@ def _metric(spec: MetricSpec, runs: tuple[Run, ...]) -> dict[str, Any]:
         "direction": spec.direction,
         "scale": spec.scale,
         "definition": spec.definition,
+        "definitions": _definitions(spec, runs),
         "keys": keys,
         "problems": sorted(problems),
         "num_runs": sum(run.curve(spec.name) is not None for run in runs),
     }
+
+
+def _definitions(spec: MetricSpec, runs: tuple[Run, ...]) -> dict[str, str]:
+    """Return the definitions that keys of some runs follow; "" names the metric's own."""
+    found = {run.keys.definitions[spec.name] for run in runs if spec.name in run.keys.definitions}
+    return {variant: spec.definition_of(variant) for variant in sorted(found)}
 
 
 def _arm(arm: ArmSummary, results: Results) -> dict[str, Any]:
@@ -129,11 +143,31 @@ def _arm(arm: ArmSummary, results: Results) -> dict[str, Any]:
         "median_peak_kl": median_of(np.array(peaks)) if peaks else None,
         "exploded": _share(arm.exploded),
         "collapsed": _share(arm.collapsed),
+        "survival": _survival(results, arm.arm),
     }
 
 
 def _share(event: EventShare) -> dict[str, Any]:
     return dataclasses.asdict(event)
+
+
+def _survival(results: Results, arm: str) -> dict[str, Any] | None:
+    curve = results.survivals.get(arm)
+    if curve is None:
+        return None
+    found = dataclasses.asdict(curve)
+    for end in ("low", "high"):  # a share of 0 has no interval by Greenwood's variance
+        found[end] = [None if math.isnan(value) else value for value in found[end]]
+    return found
+
+
+def _happenings(summary: RunSummary) -> dict[str, Any] | None:
+    """Return what else happened in a run, beside explosion and collapse."""
+    if summary.events is None:
+        return None
+    found = dataclasses.asdict(summary.events)
+    del found["exploded"], found["collapsed"]
+    return found
 
 
 def _run(summary: RunSummary) -> dict[str, Any]:
@@ -145,6 +179,9 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "identity": run.planned.identity,
         "state": run.state,
         "foreign": run.foreign,
+        "source": run.source,
+        "framework": run.framework,
+        "keys": dict(run.keys.keys),
         "last_step": run.last_step,
         "max_steps": run.planned.max_steps,
         "error": newest.exit.error if newest is not None and newest.exit is not None else "",
@@ -153,6 +190,7 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "metrics": {name: dataclasses.asdict(mean) for name, mean in summary.means.items()},
         "exploded": _event(summary.exploded),
         "collapsed": _event(summary.collapsed),
+        "events": _happenings(summary),
         "peak_kl": summary.peak_kl,
         "peak_kl_step": summary.peak_kl_step,
         "baseline_explosion_step": summary.baseline_explosion_step,

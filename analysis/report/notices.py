@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from analysis.metrics import METRICS, nearest_keys
+from analysis.metrics import METRICS, metric_spec, nearest_keys
 from analysis.report.numbers import format_holders, format_runs
 from analysis.results import Results
-from analysis.runs import Notice, RunState
+from analysis.runs import Notice, Run, RunState
 
 
 def find_notices(results: Results) -> list[Notice]:
-    """Return every warning of the report, the gravest first."""
-    return [
+    """Return every warning of the report; errors, then the gravest first."""
+    found = [
         *_confounders(results),
         *_changed_rules(results),
         *_missing_runs(results),
@@ -23,6 +23,7 @@ def find_notices(results: Results) -> list[Notice]:
         *results.sweep.notices,
         *_left(results),
     ]
+    return sorted(found, key=lambda notice: notice.severity != "error")
 
 
 def _confounders(results: Results) -> list[Notice]:
@@ -136,13 +137,31 @@ def _metric_notices(results: Results) -> list[Notice]:
             found.append(Notice("not_logged", message))
     for name in METRICS:
         keys = sorted({run.keys.keys[name] for run in runs if name in run.keys.keys})
-        if len(keys) > 1:
-            listed = ", ".join(f"`{key}`" for key in keys)
+        variants = sorted({run.keys.definitions.get(name, "") for run in runs if run.curve(name)})
+        listed = ", ".join(f"`{key}`" for key in keys)
+        if len(variants) > 1:
+            parts = [
+                f"{metric_spec(name).definition_of(variant)}: {_runs_of(runs, name, variant)}"
+                for variant in variants
+            ]
+            message = f"`{name}` means different things in different runs ({listed}), so it is not"
+            message += f" compared between them. {'. '.join(parts)}"
+            found.append(Notice("mixed_definitions", message, "error"))
+        elif len(keys) > 1:
             message = f"`{name}` comes from different keys in different runs: {listed}"
             found.append(Notice("mixed_keys", message))
+        elif variants == ["effective"] and name == "solve_rate":
+            message = f"no run logs the solve rate over all rollouts: `{keys[0]}` stands in for it,"
+            message += f" {metric_spec(name).definition_of('effective')}"
+            found.append(Notice("effective_only", message))
         problems = sorted({run.keys.problems[name] for run in runs if name in run.keys.problems})
         found += [Notice("unresolved_key", f"`{name}` left out: {text}") for text in problems]
     return found
+
+
+def _runs_of(runs: list[Run], name: str, variant: str) -> str:
+    of_it = [run for run in runs if run.keys.definitions.get(name) == variant]
+    return format_runs([(run.arm, run.seed) for run in of_it])
 
 
 def _event_notices(results: Results) -> list[Notice]:
@@ -159,19 +178,7 @@ def _event_notices(results: Results) -> list[Notice]:
             f"not finite: {format_runs(gone)}"
         )
         found.append(Notice("vanished", message))
-    early = [
-        (summary.run.arm, summary.run.seed)
-        for summary in results.runs
-        if summary.baseline_explosion_step is not None
-    ]
-    if early:
-        spec = results.sweep.plan.analysis
-        first, last = spec.baseline_steps
-        message = (
-            f"mismatch KL explodes within baseline steps {first}-{last} already, so "
-            f"{spec.explode_factor:g} times their median understates it: {format_runs(early)}"
-        )
-        found.append(Notice("baseline_explosion", message))
+    found += _baseline_notices(results)
     for name in ("exploded", "collapsed"):
         reasons: dict[str, list[tuple[str, int]]] = {}
         for summary in results.runs:
@@ -183,6 +190,32 @@ def _event_notices(results: Results) -> list[Notice]:
             message = f"`{name}` is not decidable: {reason} ({format_runs(runs)})"
             found.append(Notice("event_not_decidable", message))
     return found
+
+
+def _baseline_notices(results: Results) -> list[Notice]:
+    """Name the runs whose baseline window holds an event, and so is no baseline."""
+    first, last = results.sweep.plan.analysis.baseline_steps
+    by_event: dict[str, list[tuple[str, int]]] = {}
+    for summary in results.runs:
+        for name in () if summary.events is None else summary.events.baseline_events:
+            by_event.setdefault(name, []).append((summary.run.arm, summary.run.seed))
+    return [
+        Notice(
+            "baseline_explosion" if name == "explosion" else "baseline_event",
+            f"baseline steps {first}-{last} hold an event ({_BASELINE_EVENTS.get(name, name)}), so"
+            f" what is measured against them is understated: {format_runs(runs)}",
+            "error",
+        )
+        for name, runs in by_event.items()
+    ]
+
+
+_BASELINE_EVENTS = {
+    "explosion": "mismatch KL explodes there already",
+    "non-finite": "a metric that isn't finite",
+    "dip": "the solve rate dips below the collapse threshold",
+    "gradient spike": "a gradient spike",
+}
 
 
 def _window_notices(results: Results) -> list[Notice]:

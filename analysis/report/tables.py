@@ -26,8 +26,9 @@ _EVENT_NOUNS = {"collapsed": "collapse", "exploded": "explosion"}
 
 _TONES = {
     "better": "good",
-    "within margin": "good",
+    "equivalent": "good",
     "worse": "bad",
+    "collapsed": "bad",
     "incomplete": "warn",
     "not decidable": "muted",
     "no detectable difference": "muted",
@@ -56,8 +57,8 @@ def verdict_table(report: Report) -> Table:
         f"Means over seeds of each run's final window, with {level} t intervals; mismatch KL as a "
         "geometric mean. Effective: over the rollouts that are trained on, which hides groups "
         "that all failed, and runs that have no others. Peak: median over seeds of the highest "
-        f"windowed mean. Exploded and collapsed: finished runs{_up_to(report)}, with the "
-        "Clopper-Pearson interval."
+        f"windowed mean. Exploded and collapsed: finished runs{_up_to(report)}, with "
+        "Jeffreys intervals."
     )
     return Table("verdicts", "Verdict", columns, rows, note)
 
@@ -70,16 +71,28 @@ def comparison_table(report: Report) -> Table:
         Column("effect", True, "arm - baseline, or arm / baseline"),
         Column("p", True, "two-sided, unadjusted"),
         Column("p (Holm)", True, "adjusted for all comparisons of the sweep"),
-        Column("MDE", True, "minimum detectable effect"),
+        Column("MDE", True, "minimum detectable effect, and how well it is known"),
         Column("runs", True, "arm / baseline; pairs where paired"),
-        Column("test"),
+        Column("window", True, "steps that the values are taken over"),
+        Column("decided by"),
         Column("verdict"),
     )
     rows = tuple(_comparison_row(item) for item in report["comparisons"])
+    level = format_level(report["analysis"]["alpha"])
     note = (
-        f"Intervals ({format_level(report['analysis']['alpha'])}) are before Holm, verdicts after "
-        "it: an interval may exclude 0 (or a ratio of 1) where no difference is detectable."
+        f"Intervals ({level}) are before Holm, verdicts after it: an interval may exclude 0 (or a"
+        " ratio of 1) where no difference is detectable. MDE: the smallest true effect that the"
+        " test finds with a power of 0.8, with the interval that the uncertainty of the spread"
+        " leaves it."
     )
+    if any(item["iqm"] for item in report["comparisons"]):
+        bootstrap = report["bootstrap"]
+        note += (
+            " IQM: interquartile means, with a stratified bootstrap (seed"
+            f" {bootstrap['seed']}, {bootstrap['num_replicates']:,} replicates)."
+        )
+    if any(item["is_exploratory"] for item in report["comparisons"]):
+        note += " Exploratory: outside Holm's family and without a better or worse."
     if any(item["is_interim"] for item in report["comparisons"]):
         note += " Interim: planned runs are missing, so effects and p will still move."
     return Table("comparisons", f"Every comparison with {report['baseline']}", columns, rows, note)
@@ -216,32 +229,63 @@ def _comparison_row(item: Mapping[str, Any]) -> tuple[Cell, ...]:
     counts = f"{item['num_arm']} / {item['num_baseline']}"
     if item["test"] == "paired t":
         counts = f"{item['num_arm']} pairs"
-    effect = format_effect(item["scale"], item["effect"], item["low"], item["high"])
     return (
         make_arm_cell(item["arm"]),
-        make_cell(_label(item)),
-        make_cell(f"{effect} (interim)" if item["is_interim"] and item["effect"] else effect),
+        make_cell(_label(item), *(["exploratory"] if item["is_exploratory"] else [])),
+        _effect_cell(item),
         make_cell(format_p(item["p"])),
         make_cell(format_p(item["p_holm"])),
-        make_cell(_mde_text(item)),
+        _mde_cell(item),
         make_cell(counts),
-        make_cell(item["test"]),
+        make_cell(_window_text(item["window"])),
+        make_cell(item["rule"] or item["test"]),
         make_cell(_words(item), tone=_TONES.get(item["verdict"], "")),
     )
 
 
-def _mde_text(item: Mapping[str, Any]) -> str:
-    if item["mde"] is None:
+def _effect_cell(item: Mapping[str, Any]) -> Cell:
+    """Return effect and interval, and below them what stands beside the declared test."""
+    effect = format_effect(item["scale"], item["effect"], item["low"], item["high"])
+    is_interim = item["is_interim"] and item["effect"] is not None
+    lines = [f"{effect} (interim)" if is_interim else effect]
+    if item["iqm"]:
+        iqm = item["iqm"]
+        shown = format_effect(item["scale"], iqm["effect"], iqm["low"], iqm["high"])
+        lines.append(f"IQM {shown}")
+    if item["noise"]:
+        noise = item["noise"]
+        shown = format_effect(item["scale"], item["effect"], noise["low"], noise["high"])
+        lines.append(f"by the seed noise of {noise['label']}: {shown}")
+    return Cell(tuple(lines), tones=("", *("muted" for _ in lines[1:])))
+
+
+def _window_text(window: Sequence[int] | None) -> str:
+    return NONE if window is None else f"{window[0]}-{window[1]}"
+
+
+def _mde_cell(item: Mapping[str, Any]) -> Cell:
+    ends = [_mde_number(item, item[name]) for name in ("mde_low", "mde_high")]
+    lines = [_mde_number(item, item["mde"])]
+    if item["mde_low"] is not None and item["mde_high"] is not None:
+        lines.append(f"[{ends[0]}, {ends[1]}]")
+    return Cell(tuple(lines), tones=("", *("muted" for _ in lines[1:])))
+
+
+def _mde_number(item: Mapping[str, Any], mde: Any) -> str:
+    if mde is None:
         return NONE
-    if isinstance(item["mde"], str):
-        return format_number(item["mde"])
-    if item["scale"] == "difference" and metric_spec(item["name"]).bounds == (0.0, 1.0):
-        return "> 1" if item["mde"] > 1 else f"{item['mde']:.3f}"
-    return format_effect(item["scale"], item["mde"], None, None).removeprefix("+")
+    if isinstance(mde, str):
+        return format_number(mde)
+    is_share = metric_spec(item["name"]).bounds == (0.0, 1.0) or item["scale"] == "share"
+    if item["scale"] != "ratio" and is_share:
+        return "> 1" if mde > 1 else f"{mde:.3f}"
+    return format_effect(item["scale"], mde, None, None).removeprefix("+")
 
 
 def _words(item: Mapping[str, Any]) -> str:
     detail = item["detail"]
+    if item["verdict"] == "equivalent":
+        return f"{item['verdict']} {detail}"
     return f"{item['verdict']} ({detail})" if detail else str(item["verdict"])
 
 

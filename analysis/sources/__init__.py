@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from analysis.sources.cache import cached
 from analysis.sources.csv_table import read_csv
 from analysis.sources.interface import (
     NO_ATTEMPT,
@@ -47,7 +48,13 @@ def read_metrics(path: Path, kind: str, *, wanted: Wanted, step_key: str = "step
         known = ", ".join(FORMATS)
         return empty_file(path, kind, f"no reader for format `{kind}` (known: {known})")
     try:
-        return reader(path, wanted=wanted, step_key=step_key)
+        return cached(
+            lambda: reader(path, wanted=wanted, step_key=step_key),
+            path,
+            kind,
+            step_key=step_key,
+            wanted=wanted,
+        )
     except FileNotFoundError:
         return empty_file(path, kind, "missing")
     except OSError as error:

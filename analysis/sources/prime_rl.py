@@ -12,9 +12,37 @@ from pathlib import Path
 from analysis.sources.interface import MetricsFile, Wanted
 from analysis.sources.jsonl import Row, read_json_rows
 
-_LOGGED_BY_BOTH = ("time/step", "time/save_ckpt")
-_TRAINER_PREFIXES = ("mismatch_kl/", "loss/", "optim/", "perf/", "entropy/")
-_ORCHESTRATOR_PREFIXES = ("train/", "eval/", "progress/", "batch/", "dispatcher/", "off_policy/")
+TRAINER_PREFIXES = (
+    "mismatch_kl/",
+    "loss/",
+    "optim/",
+    "perf/",
+    "entropy/",
+    "is_masked/",
+    "time/forward_backward",
+    "time/wait_for_batch",
+    "time/load_data",
+    "time/broadcast_weights",
+)
+"""Keys of rows that the trainer wrote, where rows don't name their producer."""
+
+_ORCHESTRATOR_PREFIXES = (
+    "train/",
+    "eval/",
+    "progress/",
+    "batch/",
+    "dispatcher/",
+    "off_policy/",
+    "reward/",
+    "solve_none/",
+    "solve_all/",
+    "seq_len/",
+    "inference/",
+    "curriculum/",
+    "sampler/",
+    "time/pack",
+    "time/wait_for_policy",
+)
 
 
 def read_prime_rl(path: Path, *, wanted: Wanted, step_key: str) -> MetricsFile:
@@ -29,15 +57,17 @@ def read_prime_rl(path: Path, *, wanted: Wanted, step_key: str) -> MetricsFile:
 
 
 def _drop_orchestrator_times(row: Row) -> Row:
-    if not any(key in row for key in _LOGGED_BY_BOTH) or not _is_orchestrator_row(row):
+    if "time/step" not in row and "time/save_ckpt" not in row:
         return row
-    return {key: value for key, value in row.items() if key not in _LOGGED_BY_BOTH}
+    if _is_trainer_row(row):
+        return row
+    return {k: v for k, v in row.items() if k not in ("time/step", "time/save_ckpt")}
 
 
-def _is_orchestrator_row(row: Row) -> bool:
+def _is_trainer_row(row: Row) -> bool:
     producer = row.get("producer")
     if isinstance(producer, str):
-        return producer == "orchestrator"
-    if any(key.startswith(_TRAINER_PREFIXES) for key in row):
-        return False
-    return any(key.startswith(_ORCHESTRATOR_PREFIXES) for key in row)
+        return producer.startswith("trainer")
+    if any(key.startswith(TRAINER_PREFIXES) for key in row):
+        return True
+    return not any(key.startswith(_ORCHESTRATOR_PREFIXES) for key in row)

@@ -62,7 +62,8 @@ def render_help() -> str:
     return (
         f"usage: harness VERB SWEEP [ARM[/SEED]]\n\n{_ABOUT}\n\nverbs:\n{verbs}\n\n"
         "harness VERB --help tells what a verb takes; harness --version prints the version.\n"
-        "exit codes: 0 done, 1 runs failed, 2 the command can't be carried out, 130 Ctrl-C\n"
+        "exit codes: 0 done, 1 runs failed, 2 the command can't be carried out,\n"
+        "            3 a --fail-if holds, 4 one can't be decided, 130 Ctrl-C\n"
     )
 
 
@@ -122,6 +123,11 @@ VERBS: dict[str, Verb] = {
         "compare the arms and write the report (HTML, Markdown, JSON, CSV, PNG)",
         arguments.add_report,
         "report:report_command",
+    ),
+    "compare": Verb(
+        "the same for runs that something else launched, wherever they logged",
+        arguments.add_compare,
+        "compare:compare_command",
     ),
     "clean": Verb(
         "remove what no run needs any more: old checkpoints, code copies, temporary files",

@@ -109,7 +109,92 @@ def add_diff(parser: Parser) -> None:
 
 def add_report(parser: Parser) -> None:
     _sweep(parser)
+    parser.add_argument("--watch", action="store_true", help="write it anew while runs go on")
+    parser.add_argument(
+        "--every", metavar="S", type=_seconds, default=60.0, help="with --watch: seconds between"
+    )
+    _reporting(parser)
     _as_json(parser)
+
+
+def add_compare(parser: Parser) -> None:
+    parser.add_argument(
+        "--arm",
+        dest="sources",
+        metavar="ARM=SOURCE",
+        action="append",
+        required=True,
+        help="one run of an arm: a path, wandb:ENTITY/PROJECT/ID or tb:DIR; repeat it per run",
+    )
+    parser.add_argument(
+        "--baseline", metavar="ARM", required=True, help="the arm that the others are compared with"
+    )
+    parser.add_argument(
+        "--key",
+        dest="keys",
+        metavar="METRIC=KEY",
+        action="append",
+        default=[],
+        help="the key or column that holds a metric, or `step` or `time`",
+    )
+    parser.add_argument(
+        "--analysis",
+        dest="analysis_values",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="how it is judged, as in a sweep's `analysis:` (last_steps=100)",
+    )
+    parser.add_argument(
+        "--pairing", choices=("none", "seed"), default="none", help="whether seeds pair runs"
+    )
+    parser.add_argument(
+        "--max-steps", metavar="N", type=_positive, help="steps that every run was to make"
+    )
+    parser.add_argument(
+        "--may-differ",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="a config key in which arms may differ, beside those of the loss",
+    )
+    parser.add_argument("--question", default="", help="what the comparison is to answer")
+    parser.add_argument("--name", default="comparison", help="what the comparison is called")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="where the report goes (default: ./NAME)"
+    )
+    parser.add_argument(
+        "--into-run-folder",
+        action="store_true",
+        help="also put the report into `reports/` of every run's own folder, once it has finished",
+    )
+    _reporting(parser)
+    _as_json(parser)
+
+
+def _reporting(parser: Parser) -> None:
+    parser.add_argument(
+        "--fail-if",
+        dest="gates",
+        metavar="PREDICATE",
+        action="append",
+        default=[],
+        help="exit with 3 if it holds, with 4 if it can't be decided: "
+        'worse("ipo", "icepop", "solve_rate", margin=0.05), collapsed("ipo"), ...',
+    )
+    parser.add_argument(
+        "--noise-from",
+        metavar="SWEEP",
+        action="append",
+        default=[],
+        help="a sweep whose seeds tell how much single runs scatter; for arms with one seed",
+    )
+    parser.add_argument(
+        "--wandb",
+        dest="wandb_project",
+        metavar="[ENTITY/]PROJECT",
+        help="also log the report and its tables to Weights & Biases",
+    )
 
 
 def add_clean(parser: Parser) -> None:
@@ -216,6 +301,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
 
 
 def _hours(text: str) -> float:

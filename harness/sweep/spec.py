@@ -118,7 +118,7 @@ def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
         arms=arms,
         may_differ=_load_may_differ(content, path),
         pairing=_load_pairing(content, path),
-        analysis=_load_analysis(content.get("analysis"), path),
+        analysis=load_analysis(content.get("analysis"), path),
         resources=load_resources(content.get("resources"), [arm.name for arm in arms], path),
     )
 
@@ -278,7 +278,15 @@ def _load_pairing(content: Mapping[str, Any], path: Path) -> str:
     return str(pairing)
 
 
-def _load_analysis(content: Any, path: Path) -> AnalysisSpec:
+def load_analysis(content: Any, path: Path) -> AnalysisSpec:
+    """Return the checked content of an `analysis:` block; the defaults where there is none.
+
+    Args:
+        path: where it stands, for the errors.
+
+    Raises:
+        UsageError: a key is unknown, or a value isn't one that it takes.
+    """
     if content is None:
         return AnalysisSpec()
     names = [f.name for f in fields(AnalysisSpec)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from typing import Any
 
 import wandb
 
+from harness.errors import HarnessError
+from harness.records.layout import ReportPaths
 from harness.records.model import RunRecord
 from harness.trackers.config import WandbConfig
 from harness.trackers.interface import Row
@@ -83,3 +86,45 @@ class WandbTracker:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def log_report(paths: ReportPaths, project: str, name: str) -> str:
+    """Log a report as an artifact, and its tables as tables; return where they are.
+
+    Online or offline as `WANDB_MODE` says.
+
+    Args:
+        project: `PROJECT` or `ENTITY/PROJECT`.
+
+    Raises:
+        HarnessError: W&B doesn't take it.
+    """
+    entity, _, project_name = project.rpartition("/")
+    try:
+        run = wandb.init(
+            project=project_name,
+            entity=entity or None,
+            name=f"report-{name}",
+            job_type="report",
+            settings=wandb.Settings(
+                console="off", disable_git=True, init_timeout=_INIT_TIMEOUT_S, silent=True
+            ),
+        )
+        for path in (paths.runs_csv, paths.comparisons_csv):
+            with path.open(encoding="utf-8", newline="") as file:
+                head, *rows = csv.reader(file)
+            columns: list[str | int] = [*head]
+            data: list[Any] = [*rows]
+            run.log({path.stem: wandb.Table(columns=columns, data=data)})
+        artifact = wandb.Artifact(f"report-{name}", type="report")
+        artifact.add_dir(str(paths.root))
+        run.log_artifact(artifact)
+        where = run.url or str(Path(run.dir).parent)
+        run.finish()
+    except (wandb.Error, OSError) as error:
+        [reason, *_] = str(error).splitlines() or ["no reason given"]
+        raise HarnessError(
+            f"W&B didn't take the report: {reason}",
+            f"it lies in `{paths.root}`; `wandb login`, or WANDB_MODE=offline, and try again",
+        ) from error
+    return where

@@ -1,4 +1,4 @@
-"""Golden values are computed by hand or from printed tables, not by the library under the code."""
+"""Golden values are computed by hand, from printed tables or by statsmodels 0.15.0."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from analysis.statistics import (
-    clopper_pearson,
+    Share,
+    detectable,
+    fisher_detectable,
     fisher_exact,
     holm,
+    jeffreys,
     least_fisher_p,
     mean_interval,
     minimum_detectable,
     paired_t,
+    share_difference,
+    tost_p,
+    welch_detectable,
     welch_t,
 )
 
@@ -68,23 +75,61 @@ def test_differences_without_spread_are_decided_by_their_size() -> None:
 @pytest.mark.parametrize(
     ("k", "n", "low", "high"),
     [
-        (0, 5, 0.0, 1 - 0.025 ** (1 / 5)),
-        (0, 2, 0.0, 1 - 0.025 ** (1 / 2)),
-        (1, 1, 0.025, 1.0),
-        (8, 8, 0.025 ** (1 / 8), 1.0),
-        # Clopper and Pearson's own table: 3 of 10 gives [0.0667, 0.6525].
-        (3, 10, 0.0667, 0.6525),
+        # statsmodels 0.15.0, proportion_confint(k, n, method="jeffreys"), but for the ends 0 and 1.
+        (0, 5, 0.0, 0.3793771422990394),
+        (0, 2, 0.0, 0.6668217544012092),
+        (1, 1, 0.14674631630957513, 1.0),
+        (8, 8, 0.7377827512828142, 1.0),
+        (3, 10, 0.09269459393815316, 0.6058183181486714),
     ],
 )
-def test_clopper_pearson(k: int, n: int, low: float, high: float) -> None:
-    found = clopper_pearson(k, n, 0.05)
-    assert found.low == pytest.approx(low, abs=5e-5)
-    assert found.high == pytest.approx(high, abs=5e-5)
+def test_jeffreys(k: int, n: int, low: float, high: float) -> None:
+    found = jeffreys(k, n, 0.05)
+    assert (found.k, found.n) == (k, n)
+    assert found.low == pytest.approx(low, abs=1e-9)
+    assert found.high == pytest.approx(high, abs=1e-9)
 
 
 def test_no_runs_leave_every_share_possible() -> None:
-    found = clopper_pearson(0, 0, 0.05)
+    found = jeffreys(0, 0, 0.05)
     assert (found.low, found.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("n", "least"), [(3, 0.89), (5, 0.89), (10, 0.86)])
+def test_jeffreys_covers_most_true_shares_however_few_runs(n: int, least: float) -> None:
+    shares = np.linspace(0.001, 0.999, 999)
+    found = [jeffreys(k, n, 0.05) for k in range(n + 1)]
+    is_inside = [(share.low <= shares) & (shares <= share.high) for share in found]
+    coverage = sum(inside * stats.binom.pmf(k, n, shares) for k, inside in enumerate(is_inside))
+    assert np.min(coverage) > least
+    assert np.mean(coverage) > 0.95
+
+
+def test_a_difference_of_shares_after_newcombe() -> None:
+    # Wilson's limits of 3 and 1 of 10; statsmodels' confint_proportions_2indep, "newcomb".
+    arm = Share(3, 10, 0.10779126740630104, 0.6032218525388546)
+    baseline = Share(1, 10, 0.017876213095072924, 0.40415002679523854)
+    expected = (-0.1597936015062252, 0.5141461574374272)
+    assert share_difference(arm, baseline) == pytest.approx(expected, abs=1e-12)
+    same = Share(5, 5, 0.5, 1.0)
+    assert share_difference(same, same) == (-0.5, 0.5)
+
+
+def test_equivalence_by_two_one_sided_tests() -> None:
+    a, b = [0.80, 0.90, 0.75, 0.85], [0.85, 0.80, 0.85, 0.80]
+    # statsmodels' ttost_paired(a, b, -0.1, 0.1) and ttost_ind(..., usevar="unequal").
+    paired = paired_t([x - y for x, y in zip(a, b, strict=True)], 0.05)
+    assert tost_p(paired, 0.1) == pytest.approx(0.0580787641737691, rel=1e-9)
+    assert tost_p(welch_t(a, b, 0.05), 0.1) == pytest.approx(0.022699156281608412, rel=1e-9)
+
+
+def test_equivalence_without_spread_is_decided_by_the_size() -> None:
+    assert tost_p(paired_t([0.125, 0.125], 0.05), 0.25) == 0.0
+    assert tost_p(paired_t([0.25, 0.25], 0.05), 0.25) == 1.0
+
+
+def test_a_difference_beyond_the_margin_is_never_equivalent() -> None:
+    assert tost_p(paired_t([0.30, 0.32, 0.28], 0.05), 0.1) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -148,8 +193,9 @@ def test_intervals_of_the_smallest_alpha_are_wide_and_never_nan() -> None:
     assert (beyond.low, beyond.high) == (-math.inf, math.inf)
     same = mean_interval([2.0, 2.0, 2.0], 5e-324)
     assert (same.low, same.high) == (2.0, 2.0)
-    share = clopper_pearson(1, 2, 1e-300)
-    assert share.low == pytest.approx(2.5e-301)
+    share = jeffreys(1, 2, 1e-300)
+    # The Beta(3/2, 3/2) distribution is 16 x^(3/2) / (3 pi) near 0.
+    assert share.low == pytest.approx((3 * math.pi / 16 * 5e-301) ** (2 / 3))
     assert share.high == 1.0
 
 
@@ -181,3 +227,62 @@ def test_the_minimum_detectable_difference_far_out_follows_the_limit() -> None:
         expected = critical * math.sqrt(math.log(5))
         assert minimum_detectable(1.0, 2, alpha) == pytest.approx(expected, rel=1e-5)
     assert minimum_detectable(1.0, 2, 5e-324) == math.inf
+
+
+def test_minimum_detectable_differences_agree_with_a_power_analysis() -> None:
+    # statsmodels' TTestPower().solve_power(nobs, alpha, power=0.8).
+    for n, alpha, expected in ((8, 0.05, 1.156035271959959), (5, 0.0125, 2.476790392567017)):
+        assert minimum_detectable(1 / math.sqrt(n), n - 1, alpha) == pytest.approx(
+            expected, rel=1e-6
+        )
+    # TTestIndPower() is for the pooled t test, which Welch's comes close to from 10 runs on.
+    side = (1 / math.sqrt(10), 9)
+    assert welch_detectable(side, side, 0.05) == pytest.approx(1.324947368330822, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arm", "baseline", "alpha"),
+    [((1.0, 3), (1.0, 3), 0.0125), ((3.0, 3), (1.0, 5), 0.05), ((1.0, 10), (2.0, 4), 0.0025)],
+)
+def test_welchs_minimum_detectable_difference_is_found_with_a_power_of_080(
+    arm: tuple[float, int], baseline: tuple[float, int], alpha: float
+) -> None:
+    (sd_a, n_a), (sd_b, n_b) = arm, baseline
+    shift = welch_detectable(
+        (sd_a / math.sqrt(n_a), n_a - 1), (sd_b / math.sqrt(n_b), n_b - 1), alpha
+    )
+    generator = np.random.default_rng(7)
+    a = generator.normal(shift, sd_a, size=(n_a, 20_000))
+    b = generator.normal(0.0, sd_b, size=(n_b, 20_000))
+    p = stats.ttest_ind(a, b, equal_var=False).pvalue
+    assert np.mean(p < alpha) == pytest.approx(0.8, abs=0.0115)
+
+
+def test_welchs_minimum_detectable_difference_at_the_ends() -> None:
+    assert welch_detectable((0.0, 2), (0.0, 2), 0.05) == 0.0
+    # One side without noise: what is left is the test of the other.
+    one_sided = welch_detectable((1.0, 7), (0.0, 7), 0.05)
+    assert one_sided == pytest.approx(minimum_detectable(1.0, 7, 0.05), rel=0.01)
+    assert welch_detectable((1.0, 2), (1.0, 2), 5e-324) == math.inf
+    huge = welch_detectable((1e200, 4), (1e200, 4), 0.05)
+    assert huge == pytest.approx(1e200 * welch_detectable((1.0, 4), (1.0, 4), 0.05))
+
+
+def test_the_uncertainty_of_a_minimum_detectable_difference_is_that_of_the_spread() -> None:
+    # chi2(0.025, 3) = 0.215795 and chi2(0.975, 3) = 9.348404 (tables).
+    test = paired_t([0.1, -0.2, 0.3, 0.2], 0.05)
+    found = detectable(test, 0.01, level=0.95)
+    assert found.shift == minimum_detectable(test.standard_error, 3, 0.01)
+    assert found.low == pytest.approx(found.shift * math.sqrt(3 / 9.348404), rel=1e-6)
+    assert found.high == pytest.approx(found.shift * math.sqrt(3 / 0.215795), rel=1e-5)
+    flat = detectable(paired_t([1.0, 1.0], 0.05), 0.05, level=0.95)
+    assert (flat.shift, flat.low, flat.high) == (0.0, 0.0, 0.0)
+
+
+def test_the_minimum_detectable_difference_of_shares() -> None:
+    # Against none of 5, Fisher's p is 12 / 252 for 4 of 5 and 2 / 252 for 5 of 5, so the power at
+    # p is P(at least 4 of 5) = 5 p^4 - 4 p^5, which is 0.8 at p = 0.83139.
+    found = fisher_detectable(5, 5, 0.0, 0.05)
+    assert found == pytest.approx(0.832, abs=1e-12)
+    assert fisher_detectable(5, 5, 1.0, 0.05) == pytest.approx(found, abs=1e-12)
+    assert fisher_detectable(3, 3, 0.0, 0.05) == math.inf

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from analysis.curve import Curve
 from analysis.events import EventState
 from analysis.runs import Run, RunState
-from analysis.summary import final_window, last_judged_step, summarize_arm, summarize_run
+from analysis.summary import summarize_arm, summarize_run
+from analysis.windows import final_window
 from harness.records.model import AnalysisSpec, PlannedRun
 
 SPEC = AnalysisSpec(last_steps=10, baseline_steps=(2, 6), collapse_window=5)
@@ -29,38 +28,6 @@ def make_run(
 
 def flat(value: float, first: int = 1, last: int = 40) -> dict[int, float]:
     return dict.fromkeys(range(first, last + 1), value)
-
-
-def test_the_window_is_the_last_steps_that_every_finished_run_logged() -> None:
-    runs = [
-        make_run({"loss": flat(0.0, 1, 40)}),
-        make_run({"loss": flat(0.0, 3, 35)}, seed=1),
-        make_run({"loss": flat(0.0, 1, 12)}, seed=2, state=RunState.UNFINISHED),
-    ]
-    window = final_window(runs, 10)
-    assert window is not None
-    assert (window.first, window.last, len(window.steps)) == (26, 35, 10)
-    assert (window.common_first, window.common_last, window.num_common) == (3, 35, 33)
-
-
-def test_without_finished_runs_or_common_steps_there_is_no_window() -> None:
-    assert final_window([make_run({"loss": flat(0.0)}, state=RunState.FAILED)], 10) is None
-    even = make_run({"loss": dict.fromkeys(range(2, 40, 2), 0.0)})
-    odd = make_run({"loss": dict.fromkeys(range(1, 40, 2), 0.0)})
-    assert final_window([even, odd], 10) is None
-    assert final_window([make_run({})], 10) is None
-
-
-def test_the_last_judged_step_is_the_last_that_all_finished_runs_logged() -> None:
-    long = make_run({"loss": flat(0.0, 1, 60)})
-    short = make_run({"loss": flat(0.0, 1, 20)}, seed=1)
-    running = make_run({"loss": flat(0.0, 1, 12)}, seed=2, state=RunState.UNFINISHED)
-    assert last_judged_step([long, short, running]) == 20
-    assert last_judged_step([long, make_run({}, seed=3)]) == 60
-    assert last_judged_step([running]) is None
-    even = make_run({"loss": dict.fromkeys(range(2, 40, 2), 0.0)})
-    odd = make_run({"loss": dict.fromkeys(range(1, 30, 2), 0.0)})
-    assert last_judged_step([even, odd]) == 29
 
 
 def test_nothing_after_the_last_judged_step_counts() -> None:
@@ -104,15 +71,6 @@ def test_means_and_peaks_near_the_largest_float_stay_finite() -> None:
     assert summary.peak_kl == pytest.approx(1e308)
     arm = summarize_arm("ipo", [summary, summary], 0.05)
     assert arm.means["mismatch_kl"].mean == pytest.approx(1e308)
-
-
-def test_window_means_use_the_finite_values_present() -> None:
-    run = make_run(
-        {"entropy": {**flat(1.0, 1, 30), 38: 2.0, 39: math.nan, 40: 4.0}, "loss": flat(0)}
-    )
-    window = final_window([run], 10)
-    mean = summarize_run(run, window, SPEC).means["entropy"]
-    assert (mean.mean, mean.num_values, mean.num_nonfinite) == (3.0, 2, 1)
 
 
 def test_a_kl_that_is_gone_in_the_window_is_counted_as_not_finite() -> None:
@@ -191,3 +149,20 @@ def test_event_shares_count_finished_and_decidable_runs_only() -> None:
     assert arm.exploded.steps == (20,)
     assert arm.exploded.censored_at == (40,)
     assert arm.exploded.num_undecidable == 1
+
+
+def test_a_stopped_run_has_an_event_or_can_not_be_judged() -> None:
+    curves = {"mismatch_kl": {**flat(1e-3, 1, 19), **flat(1.0, 20, 30)}, "loss": flat(0.0, 1, 30)}
+    stopped = make_run({**curves, "solve_rate": flat(0.8, 1, 30)}, state=RunState.STOPPED)
+    summary = summarize_run(stopped, None, SPEC, judged_to=40)
+    assert summary.means == {}
+    assert (summary.exploded.state, summary.exploded.step) == (EventState.YES, 20)
+    assert summary.collapsed.state is EventState.UNDECIDABLE
+    assert summary.collapsed.reason == "stopped at step 30, before the last step that is judged"
+    arm = summarize_arm("ipo", [summary], 0.05)
+    assert (arm.done, arm.judged) == ([], [summary])
+    assert arm.exploded.share is not None
+    assert (arm.exploded.share.k, arm.exploded.share.n) == (1, 1)
+    assert (arm.collapsed.share, arm.collapsed.num_undecidable) == (None, 1)
+    late = summarize_run(stopped, None, SPEC, judged_to=30)
+    assert late.collapsed.state is EventState.NO

@@ -24,9 +24,12 @@ def test_figures_show_what_was_logged_and_name_every_arm(sweep_maker: MakeSweep)
     assert [figure.name for figure in figures] == ["curves", "by_arm"]
     for figure in figures:
         assert figure.png.startswith(b"\x89PNG\r\n")
+        assert b"<svg" in figure.svg
         assert "ipo, a$b, new" in figure.alt
     assert "Final solve rate: ipo 0.8" in figures[0].alt
     assert "mismatch KL" not in figures[0].alt
+    assert figures[0].metrics == ("solve_rate",)
+    assert plot_figures(results) == figures
 
 
 def test_zeros_and_a_metric_that_is_never_finite_are_drawn(sweep_maker: MakeSweep) -> None:

@@ -225,7 +225,7 @@ def test_the_folder_of_another_arm_gives_no_verdict(sweep_maker: MakeSweep) -> N
         "the folder holds another run (run.json says arm `ipo`), so it counts as not done: icepop "
         "seeds 0-3"
     ]
-    assert verdicts(report) == {"incomplete (icepop: 0 of 4 runs finished)"}
+    assert verdicts(report) == {"incomplete (icepop: 4 of 4 runs belong to another plan)"}
     icepop = arm_of(report, "icepop")
     assert (icepop["states"], icepop["num_done"], icepop["metrics"]) == ({"foreign": 4}, 0, {})
     assert icepop["exploded"]["share"] is None
@@ -237,8 +237,8 @@ def test_a_baseline_window_that_holds_the_explosion_is_named(sweep_maker: MakeSw
     report = report_of(sweep_maker({"ipo": HEALTHY, "icepop": early}))
     assert arm_of(report, "icepop")["exploded"]["steps"] == []
     assert messages(report, "baseline_explosion") == [
-        "mismatch KL explodes within baseline steps 5-20 already, so 20 times their median "
-        "understates it: icepop seeds 0-2"
+        "baseline steps 5-20 hold an event (mismatch KL explodes there already), so what is "
+        "measured against them is understated: icepop seeds 0-2"
     ]
 
 
@@ -282,7 +282,7 @@ def test_the_smallest_alpha_gives_a_report_that_finds_nothing(sweep_maker: MakeS
     report = report_of(sweep_maker({"ipo": COLLAPSING, "icepop": HEALTHY}, spec=spec))
     [solve_rate] = [i for i in report["comparisons"] if i["name"] == "solve_rate"]
     assert (solve_rate["low"], solve_rate["high"]) == (-1.0, 1.0)
-    assert solve_rate["verdict"] == "no detectable difference"
+    assert solve_rate["verdict"] == "not decidable"
     assert arm_of(report, "icepop")["metrics"]["solve_rate"]["high"] == 1.0
 
 
@@ -303,7 +303,7 @@ def test_a_finding_says_that_its_interval_is_before_holm_where_they_disagree(
     assert "-0.080 [-0.138, -0.022] (95% interval before Holm), p = 0." in weak
     assert weak.count("before Holm") == 1
     [same] = [text for text in report["findings"] if text.startswith("same")]
-    assert "solve rate within margin (0.02)" in same
+    assert "solve rate equivalent within 0.02" in same
     assert "before Holm" not in same
     assert "Intervals (95%) are before Holm" in render_markdown(report, [], "figures")
 
@@ -311,11 +311,25 @@ def test_a_finding_says_that_its_interval_is_before_holm_where_they_disagree(
 def test_mixed_keys_are_named(sweep_maker: MakeSweep) -> None:
     root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, seeds=(0,), max_steps=30)
     path = root / "runs" / "icepop" / "seed_0" / "trainer" / "metrics.jsonl"
-    path.write_text(path.read_text().replace("mismatch_kl/all/mean", "mismatch_kl/mean"))
+    path.write_text(path.read_text().replace("/all/agent/reward/mean", "/all/reward/mean"))
     assert messages(report_of(root), "mixed_keys") == [
-        "`mismatch_kl` comes from different keys in different runs: `mismatch_kl/all/mean`, "
-        "`mismatch_kl/mean`"
+        "`solve_rate` comes from different keys in different runs: "
+        "`train/reverse/all/agent/reward/mean`, `train/reverse/all/reward/mean`"
     ]
+
+
+def test_mixed_definitions_are_an_error_and_are_never_compared(sweep_maker: MakeSweep) -> None:
+    root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, seeds=(0, 1, 2), max_steps=60)
+    for path in (root / "runs" / "icepop").glob("*/trainer/metrics.jsonl"):
+        path.write_text(path.read_text().replace("mismatch_kl/all/mean", "mismatch_kl/mean"))
+    report = report_of(root)
+    [notice] = [n for n in report["notices"] if n["kind"] == "mixed_definitions"]
+    assert notice["severity"] == "error"
+    assert "`mismatch_kl` means different things in different runs" in notice["message"]
+    assert "then over sequences: icepop seeds 0-2" in notice["message"]
+    [found] = [item for item in report["comparisons"] if item["name"] == "mismatch_kl"]
+    assert (found["verdict"], found["effect"]) == ("not decidable", None)
+    assert found["detail"] == "two definitions"
 
 
 def test_paths_in_the_report_do_not_depend_on_where_the_sweep_lies(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from analysis import render_terminal, write_report
-from analysis.report import ReportPaths
+from analysis.report import WrittenReport
 from analysis.report.numbers import format_metric
 from harness.errors import HarnessError, UsageError
 from harness.records.layout import SweepPaths
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> ReportPaths:
+def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenReport:
     root = make_sweep(
         tmp_path_factory.mktemp("sweep"),
         {
@@ -60,16 +60,16 @@ def kinds(report: Mapping[str, Any]) -> set[str]:
     return {notice["kind"] for notice in report["notices"]}
 
 
-def test_everything_is_written_under_the_names_of_the_contract(written: ReportPaths) -> None:
+def test_everything_is_written_under_the_names_of_the_contract(written: WrittenReport) -> None:
     paths = SweepPaths(written.json.parent.parent)
     assert written.json == paths.report.json
     assert (written.paths.markdown, written.html) == (paths.report.markdown, paths.report_html)
     found = sorted(str(p.relative_to(paths.report.root)) for p in paths.report.root.rglob("*.*"))
+    pictures = ("by_arm", "causes", "curves", "diagnostics")
     assert found == [
-        "figures/by_arm.png",
-        "figures/causes.png",
-        "figures/curves.png",
-        "figures/diagnostics.png",
+        "comparisons.csv",
+        "curves.parquet",
+        *(f"figures/{name}.{kind}" for name in pictures for kind in ("png", "svg")),
         "report.html",
         "report.json",
         "report.md",
@@ -77,50 +77,52 @@ def test_everything_is_written_under_the_names_of_the_contract(written: ReportPa
     ]
 
 
-def test_the_same_records_give_the_same_bytes(written: ReportPaths) -> None:
+def test_the_same_records_give_the_same_bytes(written: WrittenReport) -> None:
     before = {path: path.read_bytes() for path in written.json.parent.rglob("*.*")}
     again = write_report(written.json.parent.parent)
     assert {path: path.read_bytes() for path in again.json.parent.rglob("*.*")} == before
 
 
-def test_the_report_is_the_json_file(written: ReportPaths) -> None:
+def test_the_report_is_the_json_file(written: WrittenReport) -> None:
     assert json.loads(written.json.read_text()) == written.report
     assert written.report["schema_version"] == 1
 
 
-def test_the_page_needs_nothing_from_outside(written: ReportPaths) -> None:
+def test_the_page_needs_nothing_from_outside(written: WrittenReport) -> None:
     page = Page(written.html.read_text())
-    policies = [a["content"] for _, a in page.tags if a.get("http-equiv")]
-    assert policies == [
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    [policy] = [str(a["content"]) for _, a in page.tags if a.get("http-equiv")]
+    hashed = re.sub(r"'sha256-[A-Za-z0-9+/=]+'", "HASH", policy)
+    assert hashed == (
+        "default-src 'none'; img-src data:; style-src HASH; script-src HASH; "
         "base-uri 'none'; form-action 'none'"
-    ]
-    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    )
+    assert not {"link", "iframe", "object"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
-        for name in ("src", "href"):
-            if attributes.get(name):
-                assert (tag, str(attributes[name])[:22]) == ("img", "data:image/png;base64,")
+        if attributes.get("src"):
+            assert (tag, str(attributes["src"])[:22]) == ("img", "data:image/png;base64,")
+        if attributes.get("href"):
+            assert (tag, str(attributes["href"])[:1]) == ("a", "#")
     styles = re.findall(r"<style>(.*?)</style>", written.html.read_text(), flags=re.DOTALL)
     assert not re.search(r"url\(|@import|http", styles[0])
 
 
-def test_every_image_says_in_words_what_it_shows(written: ReportPaths) -> None:
+def test_every_image_says_in_words_what_it_shows(written: WrittenReport) -> None:
     images = [attributes for tag, attributes in Page(written.html.read_text()).tags if tag == "img"]
     assert len(images) == 4
     assert all(len(str(image["alt"])) > 40 for image in images)
     assert all(image["alt"] for image in written.report["figures"])
 
 
-def test_hostile_strings_are_shown_as_they_are(written: ReportPaths) -> None:
+def test_hostile_strings_are_shown_as_they_are(written: WrittenReport) -> None:
     page = written.html.read_text()
-    assert "<script" not in page
+    assert page.count("<script") == 2, "the charts and their data"
     assert HOSTILE in Page(page).text
     markdown = written.paths.markdown.read_text()
     assert "<script" not in markdown
     assert r"[b\](c) \*d\*" in markdown
 
 
-def test_numbers_agree_in_all_renderings(written: ReportPaths) -> None:
+def test_numbers_agree_in_all_renderings(written: WrittenReport) -> None:
     page, markdown = Page(written.html.read_text()).text, written.paths.markdown.read_text()
     terminal = render_terminal(written.report)
     with written.paths.runs_csv.open() as file:
@@ -139,10 +141,12 @@ def test_numbers_agree_in_all_renderings(written: ReportPaths) -> None:
         assert text in markdown
 
 
-def test_verdicts_events_and_warnings_of_the_sweep(written: ReportPaths) -> None:
+def test_verdicts_events_and_warnings_of_the_sweep(written: WrittenReport) -> None:
     report = written.report
     by_name = {(i["arm"], i["name"]): i for i in report["comparisons"]}
-    assert by_name[("icepop", "solve_rate")]["verdict"] == "better"
+    # The baseline collapsed in all of its runs, which 4 against 4 can't prove among 8 comparisons.
+    found = by_name[("icepop", "solve_rate")]
+    assert (found["verdict"], found["p"]) == ("not decidable", pytest.approx(2 / 70))
     assert by_name[("icepop", "mismatch_kl")]["verdict"] == "not decidable"
     assert by_name[("icepop", "collapsed")]["p"] == pytest.approx(2 / 70)
     shares = {arm["name"]: arm["collapsed"]["share"]["k"] for arm in report["arms"]}
@@ -156,11 +160,11 @@ def test_verdicts_events_and_warnings_of_the_sweep(written: ReportPaths) -> None
         "The solve rate collapsed in ipo 4 of 4 (from step 65); in no finished run of icepop, kpop."
     )
     markdown = written.paths.markdown.read_text()
-    assert "icepop against ipo: solve rate better" in markdown
+    assert "icepop against ipo: solve rate not decidable (4 v 4 runs can't reach 5 %" in markdown
     assert "on disk, but no longer in the plan, so left out: ppo/seed_0" in markdown
 
 
-def test_the_method_states_windows_rules_and_keys(written: ReportPaths) -> None:
+def test_the_method_states_windows_rules_and_keys(written: WrittenReport) -> None:
     text = Page(written.html.read_text()).text
     assert "steps 101 to 120 (20 steps)" in text
     assert "above 20 times its median in the baseline window for 3 consecutive" in text
@@ -214,7 +218,7 @@ analysis.render_terminal(analysis.write_report(Path({str(root)!r})).report)
 banned = {{"hydra", "omegaconf", "submitit", "torch", "wandb"}} & set(sys.modules)
 assert not banned, banned
 harness = {{name for name in sys.modules if name.startswith("harness.")}}
-allowed = ("harness.records", "harness.errors", "harness.losses.masks")
+allowed = ("harness.records", "harness.errors", "harness.near", "harness.losses.masks")
 assert all(name.startswith(allowed) for name in harness), harness
 """
     done = subprocess.run(

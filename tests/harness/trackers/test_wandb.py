@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.records.files import write_json
-from harness.records.layout import RunPaths, SweepPaths
+from harness.records.layout import ReportPaths, RunPaths, SweepPaths
 from harness.records.model import RunRecord, read_record, to_record
 from harness.trackers.wandb import wandb_run_id
 
@@ -125,3 +125,35 @@ def test_run_id_depends_on_who_the_run_is(field: str) -> None:
 
     assert id_of(record) == id_of(dict(record))
     assert id_of(record) != id_of(other)
+
+
+REPORT_SCRIPT = """
+import sys
+from pathlib import Path
+from harness.records.layout import ReportPaths
+from harness.trackers.wandb import log_report
+
+print(log_report(ReportPaths(Path(sys.argv[1])), "team/losses", "toy"))
+"""
+
+
+def test_a_report_is_logged_as_an_artifact_with_its_tables(tmp_path: Path) -> None:
+    paths = ReportPaths(tmp_path / "report")
+    paths.root.mkdir()
+    paths.json.write_text("{}")
+    paths.runs_csv.write_text("arm,seed\nipo-of-this-test,0\n")
+    paths.comparisons_csv.write_text("arm,verdict\nipo,better\n")
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT_SCRIPT, str(paths.root)],
+        env={**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [log] = Path(done.stdout.strip()).glob("*.wandb")
+    content = log.read_bytes()
+    assert b"report-toy" in content
+    assert b"report.json" in content
+    [table] = tmp_path.rglob("runs*.table.json")
+    assert json.loads(table.read_text())["data"] == [["ipo-of-this-test", "0"]]
