@@ -67,6 +67,14 @@ def of_runs(arm: ArmSummary, base: ArmSummary, max_left_out: float) -> Barrier |
     return None
 
 
+def of_definitions(arm: ArmSummary, base: ArmSummary, name: str) -> Barrier | None:
+    """Keys that mean different things, such as k1 in some runs and k3 in others."""
+    runs = [summary.run for summary in (*arm.runs, *base.runs) if summary.run.curve(name)]
+    if len({run.keys.definitions.get(name, "") for run in runs}) < 2:
+        return None
+    return _undecided("two definitions", "definitions differ")
+
+
 def of_stopped_runs(arm: ArmSummary, base: ArmSummary) -> Barrier | None:
     """Runs that a rule stopped have events but no final means: the others would be survivors."""
     for side in (arm, base):

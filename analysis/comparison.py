@@ -18,9 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from analysis.barriers import MIN_RUNS as MIN_RUNS
-from analysis.barriers import NOT_LOGGED as NOT_LOGGED
-from analysis.barriers import Barrier, count_of
+from analysis.barriers import NOT_LOGGED, Barrier, count_of
 from analysis.drafts import Draft, draft_event, draft_metric, event_share, widest
 from analysis.metrics import MetricSpec, metric_spec
 from analysis.noise import SeedNoise
@@ -32,8 +30,7 @@ from analysis.statistics import (
     tost_p,
 )
 from analysis.summary import ArmSummary, EventShare, off_scale
-from analysis.verdicts import Comparison as Comparison
-from analysis.verdicts import Verdict as Verdict
+from analysis.verdicts import Comparison, Verdict
 from harness.records.model import AnalysisSpec
 
 EVENTS = ("collapsed", "exploded")

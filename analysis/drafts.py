@@ -75,6 +75,9 @@ def draft_metric(
         {} if window is None else _window_means(side, metric.name, window.steps, spec)
         for side in (arm, base)
     )
+    mixed = barriers.of_definitions(arm, base, metric.name)
+    if mixed:
+        ours = theirs = {}  # a difference between two definitions is no effect
     values = _comparable(metric, ours, theirs, is_paired, spec.alpha)
     num_arm, num_baseline = len(values.arm), len(values.baseline)
     test = values.test
@@ -99,6 +102,7 @@ def draft_metric(
     barrier = barriers.of_logging(arm, base, metric.name) or barriers.of_runs(
         arm, base, spec.max_left_out
     )
+    barrier = barrier or mixed
     decided_by = "" if barrier else _deciding_event(arm, base, metric.name)
     sides = {arm.arm: (arm, ours), base.arm: (base, theirs)}
     barrier = (
@@ -234,9 +238,14 @@ def _event_window(
 
 
 def _deciding_event(arm: ArmSummary, base: ArmSummary, name: str) -> str:
-    """Return the event that splits the runs of either arm in two humps in metric `name`."""
+    """Return the event that splits the runs of either arm in two humps in metric `name`.
+
+    Where every run of both arms exploded there is one hump, and the metric's own test stands.
+    """
     if arm.collapsed.steps or base.collapsed.steps:
         return "collapsed"
-    if name in _SPLIT_BY_EXPLOSION and (arm.exploded.steps or base.exploded.steps):
+    number = len(arm.exploded.steps) + len(base.exploded.steps)
+    judged = sum(side.exploded.share.n for side in (arm, base) if side.exploded.share)
+    if name in _SPLIT_BY_EXPLOSION and 0 < number < judged:
         return "exploded"
     return ""

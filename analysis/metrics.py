@@ -8,7 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from analysis.registry import METRICS, Direction, Key, MetricSpec, Scale
+from analysis.metric_spec import Direction, Key, MetricSpec, Scale
+from analysis.registry import METRICS
 
 __all__ = [
     "METRICS",

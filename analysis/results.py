@@ -6,23 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.comparison import Comparison, compare_arms
+from analysis.comparison import compare_arms
 from analysis.cost import ArmCost, arm_cost, cost_target
 from analysis.differ import Circumstances, find_differences
 from analysis.events import SurvivalCurve
 from analysis.health import Parting, find_partings, healthy_share
 from analysis.load import load_sweep
 from analysis.noise import SeedNoise, seed_noise
+from analysis.resampling import WithinRun, within_run
 from analysis.runs import Run, Sweep
-from analysis.summary import (
-    ArmSummary,
-    FinalWindow,
-    RunSummary,
-    final_window,
-    last_judged_step,
-    summarize_arm,
-    summarize_run,
-)
+from analysis.summary import ArmSummary, RunSummary, summarize_arm, summarize_run
+from analysis.verdicts import Comparison
+from analysis.windows import FinalWindow, final_window, last_judged_step
 from harness.records.model import AnalysisSpec
 
 
@@ -34,6 +29,8 @@ class Results:
         judged_to: events and peaks count up to this step; None where no run has finished.
         survivals: by arm, share of its runs whose solve rate hasn't collapsed, by step.
         partings: where each arm parts from the baseline.
+        within: by (arm, seed) and primary metric, of finished runs that are their arm's only one:
+            the mean over the final window with the noise of its steps.
         cost_target: the solve rate that `costs` tell the way to; None where there is none.
     """
 
@@ -47,6 +44,7 @@ class Results:
     costs: tuple[ArmCost, ...] = ()
     survivals: Mapping[str, SurvivalCurve] = field(default_factory=dict)
     partings: tuple[Parting, ...] = ()
+    within: Mapping[tuple[str, int], Mapping[str, WithinRun]] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -107,4 +105,22 @@ def analyze(sweep: Sweep, *, noise: Mapping[str, SeedNoise] | None = None) -> Re
         tuple(arm_cost(arm, target, spec) for arm in arms),
         {arm.arm: share for arm in arms if (share := healthy_share(arm, spec.alpha)) is not None},
         find_partings(arms, plan.baseline, spec),
+        _single_runs(arms, window, spec),
     )
+
+
+def _single_runs(
+    arms: Sequence[ArmSummary], window: FinalWindow | None, spec: AnalysisSpec
+) -> dict[tuple[str, int], dict[str, WithinRun]]:
+    if window is None:
+        return {}
+    found: dict[tuple[str, int], dict[str, WithinRun]] = {}
+    for arm in arms:
+        for summary in arm.done if len(arm.runs) == 1 else ():
+            run = summary.run
+            for name in spec.primary:
+                curve = run.curve(name)
+                noise = None if curve is None else within_run(curve, window.steps, spec.alpha)
+                if noise is not None:
+                    found.setdefault((run.arm, run.seed), {})[name] = noise
+    return found

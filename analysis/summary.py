@@ -20,11 +20,7 @@ from analysis.events import (
 from analysis.metrics import MetricSpec, metric_spec
 from analysis.runs import Run, RunState
 from analysis.statistics import MeanInterval, Share, jeffreys, mean_interval
-from analysis.windows import FinalWindow as FinalWindow
-from analysis.windows import WindowMean as WindowMean
-from analysis.windows import final_window as final_window
-from analysis.windows import going_on, gone_kl_steps, window_mean
-from analysis.windows import last_judged_step as last_judged_step
+from analysis.windows import FinalWindow, WindowMean, going_on, gone_kl_steps, window_mean
 from harness.records.model import AnalysisSpec
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from analysis.comparison import Comparison, Verdict
 from analysis.metrics import metric_spec
 from analysis.report.numbers import format_effect, format_level, format_p
 from analysis.results import Results
 from analysis.summary import ArmSummary, EventShare
+from analysis.verdicts import Comparison, Verdict
 
 _EVENT_WORDS = {"collapsed": "The solve rate collapsed", "exploded": "Mismatch KL exploded"}
 

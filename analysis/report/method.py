@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from analysis.comparison import MIN_RUNS, NOT_LOGGED
+from analysis.barriers import MIN_RUNS, NOT_LOGGED
+from analysis.cost import TARGET_SHARE
 from analysis.report.cells import Report
+from analysis.report.numbers import format_number
+from analysis.resampling import MIN_IQM_RUNS
 from analysis.statistics import POWER
 
 
@@ -11,43 +14,61 @@ def describe_method(report: Report) -> list[tuple[str, str]]:
     """Return (term, explanation) pairs, in reading order."""
     spec = report["analysis"]
     return [
+        ("Values", _value_text()),
         ("Final window", _window_text(report)),
         ("Baseline window", _baseline_text(spec)),
-        ("Exploded", _exploded_text(spec)),
-        ("Collapsed", _collapsed_text(spec)),
         ("Judged up to", _judged_text(report)),
+        ("Exploded", _exploded_text(spec)),
+        ("Onset", _onset_text(spec)),
+        ("Collapsed", _collapsed_text(spec)),
+        ("Other events", _other_events_text(spec)),
         ("Per arm", _arm_text(spec)),
         ("Against the baseline", _test_text(report)),
-        ("Events", _event_text(spec)),
+        ("Events between arms", _event_text(spec)),
         ("Several comparisons", _holm_text(report)),
         ("Verdicts", _verdict_text(spec)),
+        ("Runs left out", _left_out_text(spec)),
+        ("Costs", _cost_text(report)),
     ]
 
 
 def describe_command(report: Report) -> str:
     """Return the command that made the runs, up to where its sweep file lies."""
+    if report["kind"] == "comparison":
+        return "harness compare"
     return " ".join(["harness run", report["sweep"], *report["overrides"]])
+
+
+def _value_text() -> str:
+    return (
+        "as logged; nothing is interpolated, filled forward or smoothed (smoothing is for the eye "
+        "alone, in charts). Where a resume logged steps again, the newer rows count. A step at "
+        "which a metric was due and isn't there is flagged in curves.parquet: a gap, or vanished."
+    )
 
 
 def _window_text(report: Report) -> str:
     window, spec = report["window"], report["analysis"]
     rule = (
-        f"the last {spec['last_steps']} steps that every finished run logged; a run's value is the "
-        "mean over the steps of the window at which it logged a finite value. Nothing is "
-        "interpolated or filled forward."
+        f"of a comparison, the last {spec['last_steps']} steps that every finished run of its two "
+        "arms logged; of an arm's own mean, those that every finished run of every arm logged. A "
+        "run's value is the mean over the steps of the window at which it logged a finite value."
     )
     if window is None:
         return f"{rule} There is none yet."
     return (
-        f"{rule} Here: steps {window['first']} to {window['last']} ({window['num_steps']} steps), "
-        f"of {window['num_common']} common steps from {window['common_first']} to "
-        f"{window['common_last']}."
+        f"{rule} Over all arms: steps {window['first']} to {window['last']} "
+        f"({window['num_steps']} steps), of {window['num_common']} common steps from "
+        f"{window['common_first']} to {window['common_last']}."
     )
 
 
 def _baseline_text(spec: Report) -> str:
     first, last = spec["baseline_steps"]
-    return f"steps {first} to {last} of the run itself; a run that doesn't cover it has no event."
+    return (
+        f"steps {first} to {last} of the run itself; a run that doesn't cover it has no event, and "
+        "an event within it is an error of the report."
+    )
 
 
 def _exploded_text(spec: Report) -> str:
@@ -58,12 +79,34 @@ def _exploded_text(spec: Report) -> str:
     )
 
 
+def _onset_text(spec: Report) -> str:
+    return (
+        "where log mismatch KL begins to rise: Page's CUSUM from the run's own baseline median, "
+        "spread and autocorrelation, with a threshold that was calibrated by simulating the whole "
+        f"procedure, so that it fires in {100 * spec['onset_false_alarm']:g} % of runs whose KL "
+        "only fluctuates (autocorrelation up to 0.98). In brackets the last step in control and "
+        "the step of the alarm. A baseline of fewer than 20 values is too short for it."
+    )
+
+
 def _collapsed_text(spec: Report) -> str:
     return (
         f"the mean solve rate over {spec['collapse_window']} steps is below "
         f"{spec['collapse_fraction']:g} times its mean in the baseline window, and stays there to "
         "the last step that is judged, so one that begins near the end had little time to recover. "
-        "The step is the first such window's last."
+        "The step is the first such window's last. A stretch that recovered is a dip."
+    )
+
+
+def _other_events_text(spec: Report) -> str:
+    return (
+        f"entropy collapsed: its windowed mean below {spec['entropy_fraction']:g} times its "
+        f"baseline, to the end. Gradient spike: above {spec['spike_factor']:g} times its baseline "
+        "median. Mask silent: the KL has risen and the windowed masked fraction stays below "
+        f"{spec['mask_floor']:g}. Mask heavy: masked fraction above {spec['mask_ceiling']:g} while "
+        "the entropy is falling. Where arms part: the same CUSUM on the difference of their means, "
+        "upwards and downwards. Share of healthy runs: Kaplan and Meier's estimate; a run that "
+        "ended healthy is censored at its end."
     )
 
 
@@ -92,23 +135,34 @@ def _test_text(report: Report) -> str:
         )
     else:
         test = "runs are independent: Welch's t test"
+    bootstrap = report["bootstrap"]
     return (
         f"{test}, two-sided; mismatch KL as the log of a ratio. One number per run enters. An "
-        "interval is cut at what a difference can be. Where runs either hold or collapse, the t "
-        "interval is rough and the share of collapsed runs says more."
+        f"interval is cut at what a difference can be. From {MIN_IQM_RUNS} runs per arm on, "
+        "interquartile means stand beside it, with a stratified bootstrap interval "
+        f"({bootstrap['num_replicates']:,} replicates, NumPy's default generator with seed "
+        f"{bootstrap['seed']}). With one run per arm an effect is a fact about two runs, and "
+        "intervals within a run are step noise, not seed noise."
     )
 
 
 def _event_text(spec: Report) -> str:
     return (
-        "shares of finished runs with Clopper-Pearson intervals; Fisher's exact test, two-sided, "
-        "under either pairing. Shared random numbers make runs of a seed agree, which tends to "
-        "make it more careful."
+        "shares of judged runs with Jeffreys intervals; Fisher's exact test, two-sided, under "
+        "either pairing. Shared random numbers make runs of a seed agree, which tends to make it "
+        "more careful. Where a run of either arm collapsed, this test on the collapses gives the "
+        "verdict in place of the t test, for every metric; where some runs exploded and others "
+        "didn't, the one on the explosions does for mismatch KL: runs that either hold or break "
+        "have two humps, and a t test of few of them is no 5 % test."
     )
 
 
 def _holm_text(report: Report) -> str:
-    family = [item for item in report["comparisons"] if item["detail"] != NOT_LOGGED]
+    family = [
+        item
+        for item in report["comparisons"]
+        if item["detail"] != NOT_LOGGED and not item["is_exploratory"]
+    ]
     return (
         f"p values are adjusted after Holm for all {len(family)} comparisons: primary metrics and "
         "events of every arm. Intervals are before Holm."
@@ -117,10 +171,30 @@ def _holm_text(report: Report) -> str:
 
 def _verdict_text(spec: Report) -> str:
     return (
-        "first, within margin where the whole interval of the solve rate (not adjusted) lies "
-        f"within {spec['margin']:g} of the baseline's; else better or worse where the adjusted p "
-        f"is below {spec['alpha']:g}; else no detectable difference, with the smallest true effect "
-        f"that the test would find with a power of {POWER:g} (MDE) at the first step of Holm's "
-        f"procedure. Below {MIN_RUNS} seeds nothing is decided; while planned runs are missing the "
-        "verdict is incomplete."
+        "equivalent where two one-sided t tests put the solve rate within "
+        f"{spec['margin']:g} of the baseline's (adjusted after Holm for how many are tried); else "
+        f"better or worse where the adjusted p is below {spec['alpha']:g}; collapsed where that is "
+        "so of the collapses; else no detectable difference, with the smallest true effect that "
+        f"the test would find with a power of {POWER:g} (MDE) at the first step of Holm's "
+        "procedure, and the interval that the uncertainty of the spread leaves it. Not decidable: "
+        f"fewer than {MIN_RUNS} seeds, or too few to reach the level whatever comes out. While "
+        "planned runs are missing the verdict is incomplete, and intervals are interim."
+    )
+
+
+def _left_out_text(spec: Report) -> str:
+    return (
+        "runs that failed or ended early are counted, named and left out; an arm that lost more "
+        f"than {100 * spec['max_left_out']:g} % of its planned runs is incomplete. Runs that a "
+        "rule stopped enter events alone."
+    )
+
+
+def _cost_text(report: Report) -> str:
+    target = report["cost_target"]
+    here = "" if target is None else f" Here: {format_number(target)}."
+    return (
+        "hours and GPU-hours count all attempts. The target is "
+        f"{TARGET_SHARE:g} times the highest mean solve rate that an arm ends at, first reached by "
+        f"a windowed mean.{here}"
     )

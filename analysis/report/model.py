@@ -23,7 +23,8 @@ from analysis.resampling import BOOTSTRAP_SEED, NUM_REPLICATES
 from analysis.results import Results
 from analysis.runs import Run, Sweep
 from analysis.sources import FileProvenance
-from analysis.summary import ArmSummary, EventShare, FinalWindow, RunSummary
+from analysis.summary import ArmSummary, EventShare, RunSummary
+from analysis.windows import FinalWindow
 from harness.records.files import finite_or_text, to_json
 from harness.records.model import to_record
 
@@ -53,7 +54,7 @@ def build_report(results: Results) -> dict[str, Any]:
         "judged_to": results.judged_to,
         "metrics": [_metric(metric_spec(name), sweep.runs) for name in _metric_names(sweep)],
         "arms": [_arm(arm, results) for arm in results.arms],
-        "runs": [_run(summary) for summary in results.runs],
+        "runs": [_run(summary, results) for summary in results.runs],
         "partings": [dataclasses.asdict(parting) for parting in results.partings],
         "cost_target": results.cost_target,
         "costs": [dataclasses.asdict(cost) for cost in results.costs],
@@ -170,7 +171,7 @@ def _happenings(summary: RunSummary) -> dict[str, Any] | None:
     return found
 
 
-def _run(summary: RunSummary) -> dict[str, Any]:
+def _run(summary: RunSummary, results: Results) -> dict[str, Any]:
     run = summary.run
     newest = run.attempts[-1] if run.attempts else None
     return {
@@ -188,6 +189,10 @@ def _run(summary: RunSummary) -> dict[str, Any]:
         "num_attempts": len(run.attempts),
         "num_superseded_steps": run.num_superseded,
         "metrics": {name: dataclasses.asdict(mean) for name, mean in summary.means.items()},
+        "within": {
+            name: dataclasses.asdict(noise)
+            for name, noise in results.within.get((run.arm, run.seed), {}).items()
+        },
         "exploded": _event(summary.exploded),
         "collapsed": _event(summary.collapsed),
         "events": _happenings(summary),

@@ -174,7 +174,7 @@ def seed_table(report: Report) -> Table:
             make_cell(str(run["seed"])),
             make_cell(run["state"], tone="" if run["state"] == "done" else "warn"),
             make_cell(_progress_text(run)),
-            *(make_cell(_run_metric(run, name)) for name in SHOWN_METRICS),
+            *(_run_metric_cell(run, name) for name in SHOWN_METRICS),
             make_cell(_peak_text(run)),
             _event_cell(run["exploded"]),
             _event_cell(run["collapsed"]),
@@ -362,17 +362,24 @@ def _share_text(share: Mapping[str, Any] | None) -> str:
     return format_share(share["k"], share["n"], share["low"], share["high"])
 
 
-def _run_metric(run: Mapping[str, Any], name: str) -> str:
+def _run_metric_cell(run: Mapping[str, Any], name: str) -> Cell:
     mean = run["metrics"].get(name)
     if mean is None:
-        return NONE
-    text = format_metric(name, mean["mean"])
-    return f"{text} ({mean['num_nonfinite']} not finite)" if mean["num_nonfinite"] else text
+        return make_cell(NONE)
+    lost = f" ({mean['num_nonfinite']} not finite)" if mean["num_nonfinite"] else ""
+    lines = [format_metric(name, mean["mean"]) + lost]
+    noise = run["within"].get(name)
+    if noise is not None and noise["problem"]:
+        lines.append(f"no step noise: {noise['problem']}")
+    elif noise is not None:
+        ends = ", ".join(format_metric(name, noise[end]) for end in ("low", "high"))
+        lines.append(f"[{ends}] step noise only, not seed noise")
+    return Cell(tuple(lines), tones=("", *("muted" for _ in lines[1:])))
 
 
 def _progress_text(run: Mapping[str, Any]) -> str:
     step = NONE if run["last_step"] is None else str(run["last_step"])
-    return f"{step} / {run['max_steps']}"
+    return f"{step} / {run['max_steps'] or '?'}"
 
 
 def _peak_text(run: Mapping[str, Any]) -> str:

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.comparison import Comparison, Verdict, compare_arms
+from analysis.comparison import compare_arms
 from analysis.curve import Curve
 from analysis.events import Event, EventState
 from analysis.noise import SeedNoise
 from analysis.runs import Run, RunState
 from analysis.summary import ArmSummary, RunSummary, summarize_arm
+from analysis.verdicts import Comparison, Verdict
 from harness.records.model import AnalysisSpec, PlannedRun
 
 SPEC = AnalysisSpec(
@@ -399,6 +400,13 @@ def test_one_collapse_of_many_is_no_detectable_difference() -> None:
     words = "no detectable difference (collapse in 1 of 6 against 0 of 6)"
     assert found["collapsed"].words == words
     assert found["solve_rate"].words == words
+
+
+def test_where_every_run_of_both_arms_exploded_the_mismatch_kl_keeps_its_own_test() -> None:
+    arm = make_arm("a", [0.8, 0.81, 0.79] * 2, [2.0, 2.1, 1.9] * 2, exploded=YES)
+    base = make_arm("base", [0.8, 0.81, 0.79] * 2, [1.0, 1.1, 0.9] * 2, exploded=YES)
+    found = compare(arm, base)["mismatch_kl"]
+    assert (found.verdict, found.rule) == (Verdict.WORSE, "paired t, Holm over 4")
 
 
 def test_an_explosion_decides_the_mismatch_kl_but_not_the_solve_rate() -> None:

@@ -22,11 +22,12 @@ from pathlib import Path
 import numpy as np
 from scipy import signal, stats
 
-from analysis.comparison import Comparison, Verdict, compare_arms
+from analysis.comparison import compare_arms
 from analysis.curve import Curve, FloatArray
 from analysis.runs import Run, RunState
 from analysis.statistics import minimum_detectable, welch_detectable
 from analysis.summary import summarize_arm, summarize_run
+from analysis.verdicts import Comparison, Verdict
 from analysis.windows import final_window, last_judged_step
 from harness.records.model import AnalysisSpec, PlannedRun
 

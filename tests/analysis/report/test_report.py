@@ -160,7 +160,7 @@ def test_verdicts_events_and_warnings_of_the_sweep(written: WrittenReport) -> No
         "The solve rate collapsed in ipo 4 of 4 (from step 65); in no finished run of icepop, kpop."
     )
     markdown = written.paths.markdown.read_text()
-    assert "icepop against ipo: solve rate not decidable (4 v 4 runs can't reach 5 %" in markdown
+    assert "Every comparison with ipo: not decidable (4 v 4 runs can't reach 5 %" in markdown
     assert "on disk, but no longer in the plan, so left out: ppo/seed_0" in markdown
 
 
