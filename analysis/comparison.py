@@ -202,8 +202,10 @@ def _decide_by_event(
     if found.is_exploratory:
         return replace(found, verdict=Verdict.NOT_DECIDABLE, detail=after, rule=event.rule)
     verdict, detail = event.verdict, event.detail
-    if event.name == "collapsed" and verdict is Verdict.BETTER and found.name != "solve_rate":
-        verdict, detail = Verdict.NOT_DECIDABLE, after
+    if event.name == "collapsed" and found.name != "solve_rate":
+        # Whatever the collapses show, what is left of another metric after them shows nothing.
+        is_telling = verdict in (Verdict.COLLAPSED, Verdict.NOT_DECIDABLE)
+        verdict, detail = (verdict, detail) if is_telling else (Verdict.NOT_DECIDABLE, after)
     return replace(
         found,
         p=event.p,

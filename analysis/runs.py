@@ -122,6 +122,12 @@ class Run:
         ends = [int(curve.steps[-1]) for curve in self.curves.values() if len(curve)]
         return max(ends, default=None)
 
+    @property
+    def first_step(self) -> int | None:
+        """The oldest step in any live metric."""
+        starts = [int(curve.steps[0]) for curve in self.curves.values() if len(curve)]
+        return min(starts, default=None)
+
     def curve(self, metric: str) -> Curve | None:
         """The live values of `metric`; None where it isn't logged."""
         curve = self.curves.get(metric)

@@ -173,6 +173,8 @@ def file_table(report: Report) -> Table:
             make_cell(str(file["num_rows"])),
             make_cell(str(file["num_bad_lines"]), tone="warn" if file["num_bad_lines"] else ""),
             make_cell(str(file["num_rows_without_step"])),
+            make_cell(str(file["num_duplicates"])),
+            make_cell(str(file["num_gaps"]), tone="warn" if file["num_gaps"] else ""),
             make_cell(file["problem"] or file["sha256"], tone="warn" if file["problem"] else ""),
         )
         for file in report["files"]
@@ -184,6 +186,8 @@ def file_table(report: Report) -> Table:
         Column("rows", True),
         Column("bad lines", True),
         Column("without step", True),
+        Column("duplicates", True, "values that repeat a key, step and attempt"),
+        Column("gaps", True, "steps missing between the first and the last row"),
         Column("sha256"),
     )
     return Table("files", "Files", columns, rows, is_folded=True)

@@ -40,10 +40,12 @@ def _comparison_text(item: Comparison, alpha: float) -> str:
     text += f", {format_effect(item.scale, item.effect, item.low, item.high)}"
     if item.verdict is Verdict.EQUIVALENT:
         return text
-    if item.verdict is Verdict.NO_DIFFERENCE and item.has_interval_beside_zero:
+    by_event = "Fisher" in item.rule
+    if item.verdict is Verdict.NO_DIFFERENCE and item.has_interval_beside_zero and not by_event:
         text += f" ({format_level(alpha)} interval before Holm)"
     p = format_p(item.p_holm)
-    return f"{text}, p {p if p.startswith('<') else f'= {p}'} after Holm"
+    text += f", p {p if p.startswith('<') else f'= {p}'}"
+    return f"{text} ({item.rule})" if by_event else f"{text} after Holm"
 
 
 def _is_open(item: Comparison) -> bool:

@@ -183,6 +183,7 @@ def _run(summary: RunSummary, results: Results) -> dict[str, Any]:
         "source": run.source,
         "framework": run.framework,
         "keys": dict(run.keys.keys),
+        "first_step": run.first_step,
         "last_step": run.last_step,
         "max_steps": run.planned.max_steps,
         "error": newest.exit.error if newest is not None and newest.exit is not None else "",

@@ -94,11 +94,13 @@ def survival_panel(report: Report) -> dict[str, Any] | None:
     """Return the panel of the shares of runs that are still healthy; None where no arm has any.
 
     A share holds from its step to the next one, so columns are the steps of all arms together, and
-    0, where every share is 1. A line ends where the arm's last run does.
+    the first step of all, where every share is 1. A line ends where the arm's last run does.
     """
     curves = [arm.get("survival") for arm in report["arms"]]
     ends = [_last_step(curve) for curve in curves if curve]
-    steps = sorted({0, *ends, *(step for curve in curves if curve for step in curve["steps"])})
+    starts = [run["first_step"] for run in report["runs"] if run.get("first_step") is not None]
+    events = [step for curve in curves if curve for step in curve["steps"]]
+    steps = sorted({min(starts, default=0), *ends, *events})
     if len(steps) < 2:
         return None
     return {

@@ -400,6 +400,7 @@ def test_one_collapse_of_many_is_no_detectable_difference() -> None:
     words = "no detectable difference (collapse in 1 of 6 against 0 of 6)"
     assert found["collapsed"].words == words
     assert found["solve_rate"].words == words
+    assert found["mismatch_kl"].verdict is Verdict.NOT_DECIDABLE
 
 
 def test_where_every_run_of_both_arms_exploded_the_mismatch_kl_keeps_its_own_test() -> None:

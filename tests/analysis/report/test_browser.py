@@ -124,7 +124,7 @@ def test_every_figure_is_shown_and_hostile_names_are_text(chromium: Chromium) ->
     assert all(size > 0 for size in sizes)
     assert chromium.evaluate("document.querySelector('.question').textContent") == HOSTILE
     assert "owned" not in chromium.evaluate("document.title")
-    assert chromium.evaluate("document.querySelectorAll('canvas').length") == 12
+    assert chromium.evaluate("document.querySelectorAll('canvas').length") == 14
 
 
 def test_a_chart_has_lines_in_the_color_of_every_arm(chromium: Chromium) -> None:
@@ -349,5 +349,5 @@ def test_eight_arms_of_five_seeds_and_10000_steps_stay_below_5_mb(
     page = write_page(analyze(sweep), tmp_path)
     assert page.stat().st_size < 5_000_000
     browser.open(page)
-    assert browser.evaluate("document.querySelectorAll('.plot canvas').length") == 14
+    assert browser.evaluate("document.querySelectorAll('.plot canvas').length") == 16
     assert browser.complaints == []

@@ -173,15 +173,15 @@ def test_a_survival_curve_holds_from_step_to_step_and_ends_with_its_runs() -> No
     }
     other = {"steps": [], "share": [], "at_risk": [], "censored_at": [25], "num_runs": 1}
     arms = [{"survival": curve}, {"survival": other}, {"survival": None}, {}]
-    panel = survival_panel({"arms": arms})
+    panel = survival_panel({"arms": arms, "runs": [{"first_step": 1}, {"first_step": None}]})
     assert panel is not None
-    assert expand(panel["columns"]["first"]) == [0, 10, 20, 25, 40]
+    assert expand(panel["columns"]["first"]) == [1, 10, 20, 25, 40]
     first, second, *without = panel["means"]
     assert first["mean"] == [1, 0.75, 0.5, 0.5, 0.5]
     assert counts(first) == [4, 4, 3, 3, 3]
     assert second["mean"] == [1, 1, 1, 1, None]
     assert without == [None, None]
-    assert survival_panel({"arms": [{}, {"survival": None}]}) is None
+    assert survival_panel({"arms": [{}, {"survival": None}], "runs": []}) is None
 
 
 class Page(HTMLParser):

@@ -4,6 +4,7 @@ from typing import Any
 
 from analysis.report.method import describe_method
 from analysis.report.tables import event_table, verdict_table
+from harness.records.model import AnalysisSpec, to_record
 
 SHARE = {"k": 2, "n": 12, "share": 0.2, "low": 0.0, "high": 0.5}
 
@@ -57,18 +58,22 @@ def test_steps_of_separate_runs_are_listed_and_not_made_a_range() -> None:
     assert rows[0][3].lines == ("20, 20, 21",)
 
 
-def test_holms_family_leaves_out_metrics_that_no_run_logged() -> None:
-    items = [{"detail": ""}, {"detail": "MDE 0.1"}, {"detail": "not logged"}]
-    spec = {
-        "alpha": 0.05,
-        "last_steps": 10,
-        "baseline_steps": [1, 2],
-        "explode_factor": 20,
-        "explode_hold": 3,
-        "collapse_window": 5,
-        "collapse_fraction": 0.5,
-        "margin": 0.02,
-    }
-    report = make_report(analysis=spec, window=None, pairing="seed") | {"comparisons": items}
+def test_holms_family_leaves_out_metrics_that_no_run_logged_and_exploratory_ones() -> None:
+    items = [
+        {"detail": detail, "is_exploratory": is_exploratory}
+        for detail, is_exploratory in (
+            ("", False),
+            ("MDE 0.1", False),
+            ("not logged", False),
+            ("MDE 0.2", True),
+        )
+    ]
+    report = make_report(
+        analysis=to_record(AnalysisSpec()),
+        window=None,
+        pairing="seed",
+        bootstrap={"seed": 1, "num_replicates": 10},
+        cost_target=None,
+    ) | {"comparisons": items}
     terms = dict(describe_method(report))
     assert "for all 2 comparisons" in terms["Several comparisons"]
