@@ -1,5 +1,5 @@
 """Thresholds of `analysis.events.cusum`, simulated; written by
-tests/benchmarks/cusum_thresholds.py.
+tests/benchmarks/events/thresholds.py.
 
 THRESHOLDS holds h, in standard deviations of the baseline, over BASELINES (values in the baseline
 window) x LENGTHS (values after it) x AUTOCORRELATIONS (as estimated) x FALSE_ALARMS (per series).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.benchmarks.events.validity import rows as event_rows
 from tests.benchmarks.validity import Row, equivalence_rows, null_rows, power_rows, width_rows
 
 
@@ -28,3 +29,8 @@ def test_planted_effects_and_collapses_are_found_as_promised() -> None:
 @pytest.mark.slow
 def test_a_difference_of_the_margin_is_rarely_called_equivalent() -> None:
     assert missed(equivalence_rows(short=True)) == []
+
+
+@pytest.mark.slow
+def test_events_are_rarely_seen_where_nothing_happens_and_found_where_it_does() -> None:
+    assert missed(event_rows(short=True)) == []

@@ -10,8 +10,6 @@ by what a binomial count of that many sweeps at the level itself exceeds with a 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import math
 import sys
 import time
@@ -30,6 +28,7 @@ from analysis.summary import summarize_arm, summarize_run
 from analysis.verdicts import Comparison, Verdict
 from analysis.windows import final_window, last_judged_step
 from harness.records.model import AnalysisSpec, PlannedRun
+from tests.benchmarks.events.validity import rows as event_rows
 
 Row = tuple[str, str, str, bool]
 """What was measured, the measurement, its goal, and whether that is met."""
@@ -334,14 +333,6 @@ def _at_least(what: str, count: int, total: int, level: float) -> Row:
     return what, f"{100 * count / total:.2f} % of {total}", goal, count >= bound
 
 
-def _event_rows(*, short: bool) -> list[Row]:
-    """Return the rows of the benchmark of events, where it is there."""
-    if importlib.util.find_spec("tests.benchmarks.validity_events") is None:
-        return []
-    found: list[Row] = importlib.import_module("tests.benchmarks.validity_events").rows(short=short)
-    return found
-
-
 def main() -> int:
     """Print both benchmarks; exit 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
@@ -350,7 +341,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="few sweeps, in about a minute")
     options = parser.parse_args()
     start = time.perf_counter()
-    found = [*rows(short=options.short), *_event_rows(short=options.short)]
+    found = [*rows(short=options.short), *event_rows(short=options.short)]
     print_rows(found)
     print(f"{time.perf_counter() - start:.0f} s")
     return 0 if all(is_ok for *_, is_ok in found) else 1

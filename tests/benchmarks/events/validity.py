@@ -1,4 +1,4 @@
-"""How often the event rules are wrong: python tests/benchmarks/validity_events.py [--short]
+"""How often the event rules are wrong: python tests/benchmarks/events/validity.py [--short]
 
 Runs are simulated in which nothing happens (AR(1) noise of every autocorrelation, normal and t5
 innovations, short and long runs), and runs in which something does. Prints what was measured beside

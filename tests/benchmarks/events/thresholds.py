@@ -1,4 +1,4 @@
-"""Calibrate the CUSUM of analysis.events: python tests/benchmarks/cusum_thresholds.py
+"""Calibrate the CUSUM of analysis.events: python tests/benchmarks/events/thresholds.py
 
 Writes analysis/events/cusum_table.py, in about five minutes. Series of AR(1) noise are simulated
 and judged by the whole procedure: median, MAD and autocorrelation from the baseline window, then
@@ -31,7 +31,7 @@ _ROUNDS, _RATE, _REACHED = 80, 0.3, 0.05
 FloatArray = npt.NDArray[np.float64]
 
 _HEADER = '''"""Thresholds of `analysis.events.cusum`, simulated; written by
-tests/benchmarks/cusum_thresholds.py.
+tests/benchmarks/events/thresholds.py.
 
 THRESHOLDS holds h, in standard deviations of the baseline, over BASELINES (values in the baseline
 window) x LENGTHS (values after it) x AUTOCORRELATIONS (as estimated) x FALSE_ALARMS (per series).
