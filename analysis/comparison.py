@@ -205,7 +205,9 @@ def _decide_by_event(
     if event.name == "collapsed" and found.name != "solve_rate":
         # Whatever the collapses show, what is left of another metric after them shows nothing.
         is_telling = verdict in (Verdict.COLLAPSED, Verdict.NOT_DECIDABLE)
-        verdict, detail = (verdict, detail) if is_telling else (Verdict.NOT_DECIDABLE, after)
+        if not is_telling:
+            found = replace(found, p=None, p_holm=None, p_equivalent=None)
+            return replace(found, verdict=Verdict.NOT_DECIDABLE, detail=after, rule=event.rule)
     return replace(
         found,
         p=event.p,

@@ -12,34 +12,69 @@ from analysis.report.figures import Figure
 from analysis.report.method import describe_command, describe_method
 from analysis.report.numbers import format_time
 
+MAX_LENGTH = 65_000
+"""GitHub takes 65,536 characters."""
+
+_LEAVE_OUT = (
+    "files",
+    "happenings",
+    "time",
+    "seeds",
+    "differences",
+    "metrics",
+    "partings",
+    "events",
+)
+"""Names of tables, those first that a reader of a comment misses least."""
+
 # Underscores within words and brackets that open no link are text already.
 _SPECIAL = re.compile(r"([\\`*#|~]|(?<!\w)_|_(?!\w)|\](?=[\[(:]))")
 
 
 def render_markdown(report: Report, figures: Sequence[Figure], figures_dir: str) -> str:
-    """Return the report as GitHub-flavoured Markdown; figures are named relative to it."""
+    """Return the report as GitHub-flavoured Markdown; figures are named relative to it.
+
+    It fits a comment on a pull request, of at most `MAX_LENGTH` characters: where it would be
+    longer, tables of single runs and files give their place to a line that says where they are.
+    """
+    left_out: list[str] = []
+    text = _render(report, figures, figures_dir, left_out)
+    for name in _LEAVE_OUT:
+        if len(text) <= MAX_LENGTH:
+            break
+        left_out.append(name)
+        text = _render(report, figures, figures_dir, left_out)
+    return text
+
+
+def _render(
+    report: Report, figures: Sequence[Figure], figures_dir: str, left_out: Sequence[str]
+) -> str:
+    def show(table: Table, level: int = 2) -> str:
+        return _render_table(table, level=level, is_left_out=table.name in left_out)
+
     parts = [
         f"# {escape(report['sweep'])}",
         f"**Question.** {escape(report['question'])}" if report["question"] else "",
         "\n".join(f"- {escape(sentence)}" for sentence in report["findings"]),
-        _render_table(tables.verdict_table(report), level=2),
+        show(tables.verdict_table(report)),
         _render_notices(report),
-        _render_table(tables.change_table(report), level=2),
+        show(tables.change_table(report)),
         *(_render_figure(figure, figures_dir) for figure in figures),
-        _render_table(tables.comparison_table(report), level=2),
-        _render_table(tables.event_table(report), level=2),
-        _render_table(event_tables.parting_table(report), level=2),
-        _render_table(event_tables.happening_table(report), level=2),
-        _render_table(tables.seed_table(report), level=2),
-        _render_table(background.cost_table(report), level=2),
-        _render_table(background.time_table(report), level=2),
+        show(tables.comparison_table(report)),
+        show(tables.event_table(report)),
+        show(event_tables.parting_table(report)),
+        show(event_tables.happening_table(report)),
+        show(tables.seed_table(report)),
+        show(background.cost_table(report)),
+        show(background.time_table(report)),
         "## How it was computed",
         "\n".join(f"- **{term}:** {escape(text)}" for term, text in describe_method(report)),
-        _render_table(background.metric_table(report), level=3),
-        _render_table(background.difference_table(report), level=2),
+        show(background.metric_table(report), level=3),
+        show(background.difference_table(report)),
         "## Provenance",
         _render_provenance(report),
-        _render_table(background.file_table(report), level=3),
+        show(background.file_table(report), level=3),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -51,8 +86,10 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def _render_table(table: Table, *, level: int) -> str:
+def _render_table(table: Table, *, level: int, is_left_out: bool = False) -> str:
     heading = f"{'#' * level} {escape(table.title)}"
+    if is_left_out:
+        return f"{heading}\n\n{len(table.rows)} rows, left out here; they stand in report.html."
     if not table.rows:
         return f"{heading}\n\nNothing to show."
     lines = [

@@ -68,6 +68,7 @@ def comparison_table(report: Report) -> Table:
     columns = (
         Column("arm"),
         Column("in"),
+        Column("verdict"),
         Column("effect", True, "arm - baseline, or arm / baseline"),
         Column("p", True, "two-sided, unadjusted"),
         Column("p (Holm)", True, "adjusted for all comparisons of the sweep"),
@@ -75,7 +76,6 @@ def comparison_table(report: Report) -> Table:
         Column("runs", True, "arm / baseline; pairs where paired"),
         Column("window", True, "steps that the values are taken over"),
         Column("decided by"),
-        Column("verdict"),
     )
     rows = tuple(_comparison_row(item) for item in report["comparisons"])
     level = format_level(report["analysis"]["alpha"])
@@ -232,6 +232,7 @@ def _comparison_row(item: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         make_arm_cell(item["arm"]),
         make_cell(_label(item), *(["exploratory"] if item["is_exploratory"] else [])),
+        make_cell(_words(item), tone=_TONES.get(item["verdict"], "")),
         _effect_cell(item),
         make_cell(format_p(item["p"])),
         make_cell(format_p(item["p_holm"])),
@@ -239,7 +240,6 @@ def _comparison_row(item: Mapping[str, Any]) -> tuple[Cell, ...]:
         make_cell(counts),
         make_cell(_window_text(item["window"])),
         make_cell(item["rule"] or item["test"]),
-        make_cell(_words(item), tone=_TONES.get(item["verdict"], "")),
     )
 
 
@@ -275,7 +275,7 @@ def _mde_number(item: Mapping[str, Any], mde: Any) -> str:
     if mde is None:
         return NONE
     if isinstance(mde, str):
-        return format_number(mde)
+        return "> 1" if item["scale"] == "share" else format_number(mde)
     is_share = metric_spec(item["name"]).bounds == (0.0, 1.0) or item["scale"] == "share"
     if item["scale"] != "ratio" and is_share:
         return "> 1" if mde > 1 else f"{mde:.3f}"
