@@ -214,7 +214,12 @@ import analysis
 loaded = {{"numpy", "pandas", "scipy", "matplotlib", "jinja2"}} & set(sys.modules)
 assert not loaded, loaded
 from pathlib import Path
-analysis.render_terminal(analysis.write_report(Path({str(root)!r})).report)
+root = Path({str(root)!r})
+analysis.render_terminal(analysis.write_report(root).report)
+from analysis.foreign import ArmSource, ComparisonSpec
+sources = [ArmSource(arm, str(root / "runs" / arm / "seed_*")) for arm in ("ipo", "icepop")]
+written = analysis.compare_runs(sources, ComparisonSpec("ipo"), root.with_name("comparison"))
+assert written.report["kind"] == "comparison"
 banned = {{"hydra", "omegaconf", "submitit", "torch", "wandb"}} & set(sys.modules)
 assert not banned, banned
 harness = {{name for name in sys.modules if name.startswith("harness.")}}
