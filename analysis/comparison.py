@@ -81,7 +81,7 @@ def compare_arms(
     p_holm = dict(zip(map(id, family), adjusted, strict=True))
     p_equivalent = _equivalence(family, spec)
     decided = [
-        _decide_event(draft, baseline, family, p_holm[id(draft)], spec)
+        _decide_event(draft, family, p_holm[id(draft)], spec)
         if draft.comparison.name in EVENTS
         else _decide_metric(
             draft, p_holm.get(id(draft)), p_equivalent.get(id(draft)), len(family), spec
@@ -156,7 +156,7 @@ def _decide_metric(
 
 
 def _decide_event(
-    draft: Draft, baseline: str, family: Sequence[Draft], p_holm: float, spec: AnalysisSpec
+    draft: Draft, family: Sequence[Draft], p_holm: float, spec: AnalysisSpec
 ) -> Comparison:
     found, shares, effect = draft.comparison, draft.shares, draft.comparison.effect
     assert shares is not None
@@ -175,10 +175,12 @@ def _decide_event(
     else:
         out_of_reach = _out_of_reach(draft, family, spec.alpha)
         if out_of_reach:
-            return replace(found, detail=out_of_reach)
-    return replace(
-        found, verdict=verdict, detail=_event_detail(found.name, verdict, shares, baseline)
-    )
+            counts = _event_detail(found.name, verdict, shares)
+            return replace(found, detail=f"{out_of_reach}: {counts}, p = {found.p:.3g}")
+    detail = _event_detail(found.name, verdict, shares)
+    if verdict is Verdict.NO_DIFFERENCE and found.mde is not None:
+        detail += f", MDE {found.mde:.2f}" if found.mde <= 1 else ", MDE beyond 1"
+    return replace(found, verdict=verdict, detail=detail)
 
 
 def _out_of_reach(draft: Draft, family: Sequence[Draft], alpha: float) -> str:
@@ -202,12 +204,13 @@ def _decide_by_event(
     if found.is_exploratory:
         return replace(found, verdict=Verdict.NOT_DECIDABLE, detail=after, rule=event.rule)
     verdict, detail = event.verdict, event.detail
-    if event.name == "collapsed" and found.name != "solve_rate":
+    is_barred = event.p_holm is None
+    if event.name == "collapsed" and found.name != "solve_rate" and not is_barred:
         # Whatever the collapses show, what is left of another metric after them shows nothing.
-        is_telling = verdict in (Verdict.COLLAPSED, Verdict.NOT_DECIDABLE)
-        if not is_telling:
-            found = replace(found, p=None, p_holm=None, p_equivalent=None)
-            return replace(found, verdict=Verdict.NOT_DECIDABLE, detail=after, rule=event.rule)
+        verdict, detail = Verdict.NOT_DECIDABLE, after
+        event = replace(event, p=None, p_holm=None)
+    if is_barred:
+        event = replace(event, p=None)
     return replace(
         found,
         p=event.p,
@@ -237,14 +240,10 @@ def _with_event_mde(
     return replace(found, mde=mde, mde_low=min(mde, *ends), mde_high=max(mde, *ends))
 
 
-def _event_detail(
-    name: str, verdict: Verdict, shares: tuple[EventShare, EventShare], baseline: str
-) -> str:
+def _event_detail(name: str, verdict: Verdict, shares: tuple[EventShare, EventShare]) -> str:
     ours, theirs = (f"{e.share.k} of {e.share.n}" if e.share else "0 of 0" for e in shares)
     if verdict is Verdict.COLLAPSED:
         return f"{ours}, from step {shares[0].steps[0]}"
-    if name == "collapsed" and verdict is Verdict.BETTER:
-        return f"{baseline} collapsed {theirs}"
     return f"{_NOUNS[name]} in {ours} against {theirs}"
 
 

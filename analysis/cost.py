@@ -40,7 +40,8 @@ class ArmCost:
 
     Attributes:
         hours, gpu_hours, lost_gpu_hours: over all attempts of all runs.
-        num_reached: finished runs that reached the target, of `num_runs`.
+        num_reached: finished runs that reached the target, of `num_runs`; `num_kept` of them did
+            not collapse later.
         median_step, median_tokens, median_hours, median_gpu_hours: over the finished runs, where
             one that never reached the target counts as beyond all others; None where the median is
             such a run, or nothing tells.
@@ -51,6 +52,7 @@ class ArmCost:
     gpu_hours: float
     lost_gpu_hours: float
     num_reached: int
+    num_kept: int
     num_runs: int
     median_step: float | None
     median_tokens: float | None
@@ -78,6 +80,10 @@ def arm_cost(arm: ArmSummary, target: float | None, spec: AnalysisSpec) -> ArmCo
         gpu_hours=sum(run.time.gpu_hours for run in runs),
         lost_gpu_hours=sum(run.time.lost_gpu_hours for run in runs),
         num_reached=sum(item.step is not None for item in found),
+        num_kept=sum(
+            item.step is not None and summary.collapsed.step is None
+            for item, summary in zip(found, arm.done if found else (), strict=True)
+        ),
         num_runs=len(done),
         median_step=_median([item.step for item in found], found),
         median_tokens=_median([item.tokens for item in found], found),

@@ -114,21 +114,26 @@ def summarize_run(
     curves = {name: curve.up_to(judged_to) for name, curve in run.curves.items()}
     events = find_run_events(curves, trained, last_step, event_rules(spec))
     peak = _highest_mean(kl, spec.collapse_window)
+    early = find_baseline_explosion(
+        kl,
+        trained,
+        baseline_steps=spec.baseline_steps,
+        factor=spec.explode_factor,
+        hold=spec.explode_hold,
+    )
+    exploded = events.exploded
+    if early is not None and exploded.state is EventState.NO:
+        # An explosion in the baseline window lifts what later steps are measured by.
+        exploded = Event(EventState.UNDECIDABLE, reason="it explodes in the baseline window")
     return RunSummary(
         run=run,
         means=means,
-        exploded=_judged(events.exploded, run, judged_to),
+        exploded=_judged(exploded, run, judged_to),
         collapsed=_judged(events.collapsed, run, judged_to),
         peak_kl=peak[1] if peak else None,
         peak_kl_step=peak[0] if peak else None,
         kl_gone_from=int(gone[0]) if len(gone) else None,
-        baseline_explosion_step=find_baseline_explosion(
-            kl,
-            trained,
-            baseline_steps=spec.baseline_steps,
-            factor=spec.explode_factor,
-            hold=spec.explode_hold,
-        ),
+        baseline_explosion_step=early,
         events=events if run.curves else None,
     )
 

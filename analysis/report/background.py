@@ -75,6 +75,7 @@ def cost_table(report: Report) -> Table:
         *((Column("GPU-hours", True), Column("lost", True)) if has_gpus else ()),
         Column("hours of work", True, "wall-clock time of all attempts of all runs"),
         Column("reached", True, "finished runs that came to the target"),
+        Column("kept", True, "those of them that did not collapse"),
         Column("step", True, "median over finished runs"),
         Column("tokens", True, "median over finished runs"),
         Column("hours", True, "median over finished runs"),
@@ -88,6 +89,7 @@ def cost_table(report: Report) -> Table:
                 *(_gpu_cells(cost) if has_gpus else ()),
                 make_cell(format_number(cost["hours"])),
                 make_cell(f"{cost['num_reached']} of {cost['num_runs']}"),
+                make_cell(str(cost["num_kept"])),
                 make_cell(_whole(cost["median_step"])),
                 make_cell(_whole(cost["median_tokens"])),
                 make_cell(format_number(cost["median_hours"])),
@@ -99,13 +101,14 @@ def cost_table(report: Report) -> Table:
         note = (
             f"Target: a windowed mean solve rate of {format_number(target)}, nine tenths of the"
             " highest that an arm ends at. Medians count a run that never came there as beyond all"
-            f" others; {NONE} where that is the median, or nothing was recorded."
+            f" others; {NONE} where that is the median, or nothing was recorded. Hours depend on"
+            " what else ran on the machine."
         )
     return Table("cost", "What it cost", columns, tuple(rows), note)
 
 
 def _whole(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}"
+    return NONE if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 def difference_table(report: Report) -> Table:

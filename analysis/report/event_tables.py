@@ -9,6 +9,9 @@ from analysis.metrics import metric_spec
 from analysis.report.cells import Cell, Column, Report, Table, make_arm_cell, make_cell
 from analysis.report.numbers import NONE, TIMES, format_metric, format_number
 
+UNKNOWN = "?"
+"""Stands where an event can't be judged."""
+
 _BASELINE_PROBLEM = "in the baseline window"
 
 
@@ -21,20 +24,25 @@ def happening_table(report: Report) -> Table:
         Column("KL above", True, "share of steps after the baseline window above the threshold"),
         Column("solve rate below", True, "share of windows below the collapse threshold"),
         Column("dips", True, "of the solve rate that recovered: how many, lowest mean"),
-        Column("entropy collapsed", True),
+        Column("entropy fell", True, "below the declared share of its baseline, to the end"),
         Column("lost metrics", False, "not finite, vanished, or with gaps"),
         Column("gradient spikes", True, "how many, and the largest over the baseline median"),
         Column("mask", False, "silent: the KL rises and nothing is masked; heavy: masks much"),
         Column(_BASELINE_PROBLEM),
     )
+    losses = {arm["name"]: arm["loss"].get("type") for arm in report["arms"]}
     rows = tuple(
-        (make_arm_cell(run["arm"]), make_cell(str(run["seed"])), *_run_cells(run["events"]))
+        (
+            make_arm_cell(run["arm"]),
+            make_cell(str(run["seed"])),
+            *_run_cells(run["events"], has_mask=losses.get(run["arm"]) != "none"),
+        )
         for run in report["runs"]
         if run["events"] is not None and run["last_step"] is not None
     )
     note = (
         "Of runs with data, up to the last step that is judged. Every column is an event by its own"
-        " rule; an event that can't be judged says so by a dash."
+        f" rule; {UNKNOWN}: it can't be judged (report.json says why)."
     )
     return Table("happenings", "What happened in each run", columns, rows, note, is_folded=True)
 
@@ -54,6 +62,12 @@ def parting_table(report: Report) -> Table:
     for item in report["partings"]:
         found = item["found"]
         side = {True: "higher", False: "lower", None: NONE}[found["is_higher"]]
+        # With shared seeds arms are equal to the last bit for a while, and then anything differs.
+        is_bitwise = found["identical_to"] is not None and (
+            found["identical_to"] == found["last_equal"]
+        )
+        if is_bitwise:
+            side = NONE
         if found["state"] == "no":
             ends = (f"{found['last_step']} (all)", "never")
         elif found["state"] == "yes":
@@ -68,20 +82,25 @@ def parting_table(report: Report) -> Table:
                 make_cell(ends[1]),
                 make_cell(side),
                 make_cell(" / ".join(map(str, found["num_runs"]))),
-                make_cell(found["reason"] or "", tone="muted"),
+                make_cell(
+                    found["reason"] or ("equal to the last bit up to there" if is_bitwise else ""),
+                    tone="muted",
+                ),
             )
         )
     level = f"{100 * report['analysis']['onset_false_alarm']:g} %"
     note = (
         "The means of the finished runs of both, step by step. Where the two differ by noise alone,"
         f" {level} of pairs are said to part; a lasting difference below one standard deviation of"
-        " the step-to-step noise goes unseen."
+        " the step-to-step noise goes unseen. Where arms share their random numbers and are equal"
+        " to the last bit beyond the baseline window, the first step of any difference is named"
+        " instead, and its sign says nothing."
     )
     title = f"Where arms part from {report['baseline']}"
     return Table("partings", title, columns, tuple(rows), note)
 
 
-def _run_cells(events: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _run_cells(events: Mapping[str, Any], *, has_mask: bool) -> tuple[Cell, ...]:
     dips = events["dips"]
     dip = NONE
     if dips:
@@ -97,7 +116,7 @@ def _run_cells(events: Mapping[str, Any]) -> tuple[Cell, ...]:
         _event_cell(events["entropy_collapsed"]),
         _lost_cell(events["logs"]),
         _spike_cell(events["spikes"]),
-        _mask_cell(events),
+        _mask_cell(events) if has_mask else make_cell(NONE),
         make_cell(
             ", ".join(events["baseline_events"]) or NONE,
             tone="bad" if events["baseline_events"] else "",
@@ -115,7 +134,7 @@ def _onset_cell(onset: Mapping[str, Any]) -> Cell:
 def _event_cell(event: Mapping[str, Any]) -> Cell:
     if event["state"] == "yes":
         return make_cell(f"step {event['step']}", tone="bad")
-    return make_cell("no" if event["state"] == "no" else NONE)
+    return make_cell("no") if event["state"] == "no" else make_cell(UNKNOWN, tone="muted")
 
 
 def _lost_cell(logs: Mapping[str, Mapping[str, Any]]) -> Cell:
@@ -134,7 +153,7 @@ def _lost_cell(logs: Mapping[str, Mapping[str, Any]]) -> Cell:
 
 def _spike_cell(spikes: Mapping[str, Any]) -> Cell:
     if spikes["reason"]:
-        return make_cell(NONE)
+        return make_cell(UNKNOWN, tone="muted")
     if not spikes["count"]:
         return make_cell("0")
     return make_cell(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from analysis.metrics import metric_spec
 from analysis.report.numbers import format_effect, format_level, format_p
 from analysis.results import Results
@@ -12,40 +14,95 @@ _EVENT_WORDS = {"collapsed": "The solve rate collapsed", "exploded": "Mismatch K
 
 
 def find_findings(results: Results) -> list[str]:
-    """Return one sentence per event and one per arm."""
-    if not any(arm.done for arm in results.arms):
+    """Return one sentence per event, one per arm, and what the comparisons leave open."""
+    if not any(arm.judged for arm in results.arms):
         return ["No run has finished: there is nothing to compare yet."]
     # Where every run ends at the same step, there is nothing to say about how far it was judged.
     end = results.judged_to if results.runs_beyond else None
     sentences = [_event_sentence(name, results.arms, end) for name in _EVENT_WORDS]
+    sentences += _late_collapses(results)
     baseline = results.sweep.plan.baseline
     words = {item.words for item in results.comparisons}
     if len(words) == 1 and len(results.comparisons) > 1:
-        return [*sentences, f"Every comparison with {baseline}: {words.pop()}."]
-    for arm in results.arms:
-        items = [i for i in results.comparisons if i.arm == arm.arm and i.scale != "share"]
-        if items and {item.words for item in items} == {items[0].words} and _is_open(items[0]):
-            sentences.append(f"{arm.arm} against {baseline}: {items[0].words}.")
-        elif items:
-            alpha = results.sweep.plan.analysis.alpha
-            parts = "; ".join(_comparison_text(item, alpha) for item in items)
-            sentences.append(f"{arm.arm} against {baseline}: {parts}.")
-    return sentences
+        sentences.append(f"Every comparison with {baseline}: {words.pop()}.")
+    else:
+        sentences += [_arm_sentence(arm, results) for arm in results.arms if arm.arm != baseline]
+    if len(results.arms) > 2:
+        sentences.append(
+            f"Arms were compared with {baseline} only: nothing here tests one of the others against"
+            " another."
+        )
+    return [sentence for sentence in sentences if sentence]
 
 
-def _comparison_text(item: Comparison, alpha: float) -> str:
-    text = f"{metric_spec(item.name).label} {item.words}"
+def _arm_sentence(arm: ArmSummary, results: Results) -> str:
+    baseline = results.sweep.plan.baseline
+    items = [item for item in results.comparisons if item.arm == arm.arm]
+    metrics = [item for item in items if item.scale != "share"]
+    if not metrics:
+        return ""
+    if _is_open(metrics[0]) and {item.words for item in metrics} == {metrics[0].words}:
+        return f"{arm.arm} against {baseline}: {metrics[0].words}."
+    events = {item.name: item for item in items if item.scale == "share"}
+    alpha = results.sweep.plan.analysis.alpha
+    parts = "; ".join(_comparison_text(item, events, alpha) for item in metrics)
+    stopped = len(arm.judged) - len(arm.done)
+    left = f" Means are of the {len(arm.done)} of {len(arm.judged)} runs that no rule stopped."
+    return f"{arm.arm} against {baseline}: {parts}.{left if stopped else ''}"
+
+
+def _comparison_text(item: Comparison, events: Mapping[str, Comparison], alpha: float) -> str:
+    label = metric_spec(item.name).label
+    if item.is_exploratory:
+        effect = format_effect(item.scale, item.effect, item.low, item.high)
+        return f"{label} (exploratory) {item.words}, {effect}, {_p_text(item.p)} unadjusted"
+    text = f"{label} {item.words}"
     if _is_open(item):
         return text
+    event = next((e for e in events.values() if e.rule == item.rule), None)
+    if event is not None:
+        share = format_effect(event.scale, event.effect, event.low, event.high)
+        effect = format_effect(item.scale, item.effect, None, None)
+        fisher = f"Fisher {_p_text(event.p)}, {_p_text(event.p_holm)} after Holm"
+        return (
+            f"{text}; difference in share {share}, {fisher}; means {effect}, not tested, as they mix"
+            " two kinds of run"
+        )
     text += f", {format_effect(item.scale, item.effect, item.low, item.high)}"
     if item.verdict is Verdict.EQUIVALENT:
         return text
-    by_event = "Fisher" in item.rule
-    if item.verdict is Verdict.NO_DIFFERENCE and item.has_interval_beside_zero and not by_event:
+    if item.verdict is Verdict.NO_DIFFERENCE and item.has_interval_beside_zero:
         text += f" ({format_level(alpha)} interval before Holm)"
-    p = format_p(item.p_holm)
-    text += f", p {p if p.startswith('<') else f'= {p}'}"
-    return f"{text} ({item.rule})" if by_event else f"{text} after Holm"
+    return f"{text}, {_p_text(item.p_holm)} after Holm"
+
+
+def _p_text(value: float | None) -> str:
+    p = format_p(value)
+    return f"p {p}" if p.startswith("<") else f"p = {p}"
+
+
+def _late_collapses(results: Results) -> list[str]:
+    """Say which collapses began so near the end that others recovered from as long a dip."""
+    end = results.judged_to
+    dips = [
+        dip.last - dip.first + 1
+        for summary in results.runs
+        if summary.events is not None
+        for dip in summary.events.dips
+    ]
+    if end is None or not dips:
+        return []
+    longest = max(dips)
+    late = [
+        (arm.arm, sum(end - step < longest for step in arm.collapsed.steps)) for arm in results.arms
+    ]
+    named = ", ".join(f"{number} of {name}" for name, number in late if number)
+    if not named:
+        return []
+    return [
+        f"Of the collapses, {named} had fewer steps left to recover than the longest dip that"
+        f" recovered ({longest} steps): they are provisional."
+    ]
 
 
 def _is_open(item: Comparison) -> bool:
@@ -53,16 +110,16 @@ def _is_open(item: Comparison) -> bool:
 
 
 def _event_sentence(name: str, arms: tuple[ArmSummary, ...], judged_to: int | None) -> str:
-    shares = {arm.arm: _share(arm, name) for arm in arms if arm.done}
+    shares = {arm.arm: _share(arm, name) for arm in arms if arm.judged}
     decided = {arm: event for arm, event in shares.items() if event.share is not None}
     if not decided:
-        text = f"{_EVENT_WORDS[name]}: not decidable in any finished run"
+        text = f"{_EVENT_WORDS[name]}: not decidable in any run"
         return f"{text}{_up_to(judged_to)}."
     happened = {arm: event for arm, event in decided.items() if event.steps}
     never = [arm for arm in decided if arm not in happened]
     undecidable = [arm for arm in shares if arm not in decided]
     if not happened:
-        text = f"{_EVENT_WORDS[name]} in no finished run of any arm"
+        text = f"{_EVENT_WORDS[name]} in no run of any arm"
     else:
         parts = [
             f"{arm} {len(event.steps)} of {event.share.n if event.share else 0} (from step "
@@ -71,7 +128,7 @@ def _event_sentence(name: str, arms: tuple[ArmSummary, ...], judged_to: int | No
         ]
         text = f"{_EVENT_WORDS[name]} in {', '.join(parts)}"
         if never:
-            text += f"; in no finished run of {', '.join(never)}"
+            text += f"; in no run of {', '.join(never)}"
     if undecidable:
         text += f"; not decidable for {', '.join(undecidable)}"
     return f"{text}{_up_to(judged_to)}."

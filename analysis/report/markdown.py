@@ -56,6 +56,10 @@ def _render(
     parts = [
         f"# {escape(report['sweep'])}",
         f"**Question.** {escape(report['question'])}" if report["question"] else "",
+        f"**Note.** {escape(report['note'])}" if report["note"] else "",
+        f"**Recipe of every arm.** {escape(', '.join(report['common']))}"
+        if report["common"]
+        else "",
         "\n".join(f"- {escape(sentence)}" for sentence in report["findings"]),
         show(tables.verdict_table(report)),
         _render_notices(report),

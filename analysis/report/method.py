@@ -43,7 +43,8 @@ def _value_text() -> str:
     return (
         "as logged; nothing is interpolated, filled forward or smoothed (smoothing is for the eye "
         "alone, in charts). Where a resume logged steps again, the newer rows count. A step at "
-        "which a metric was due and isn't there is flagged in curves.parquet: a gap, or vanished."
+        "which a metric was due and isn't there is flagged in curves.parquet: a gap, or vanished. "
+        "The solve rate is of the rollouts that were sampled for training, no held-out evaluation."
     )
 
 
@@ -75,7 +76,8 @@ def _exploded_text(spec: Report) -> str:
     return (
         f"mismatch KL above {spec['explode_factor']:g} times its median in the baseline window for "
         f"{spec['explode_hold']} consecutive logged steps, from the baseline window on. A step at "
-        "which it is not finite, or is gone while the trainer trains and logs on, counts as above."
+        "which it is not finite, or is gone while the trainer trains and logs on, counts as above. "
+        "The step is the first of them."
     )
 
 
@@ -94,7 +96,9 @@ def _collapsed_text(spec: Report) -> str:
         f"the mean solve rate over {spec['collapse_window']} steps is below "
         f"{spec['collapse_fraction']:g} times its mean in the baseline window, and stays there to "
         "the last step that is judged, so one that begins near the end had little time to recover. "
-        "The step is the first such window's last. A stretch that recovered is a dip."
+        "The step is the first such window's last. A stretch that recovered is a dip; stretches "
+        "less than a window apart are one. Shares above and below a threshold count from after the "
+        "baseline window."
     )
 
 
@@ -123,7 +127,8 @@ def _judged_text(report: Report) -> str:
 def _arm_text(spec: Report) -> str:
     return (
         f"mean over seeds with Student's t interval of level {1 - spec['alpha']:g}, cut at what "
-        "the metric can be; of the logs, for metrics compared as ratios (a geometric mean)."
+        "the metric can be; of the logs, for metrics compared as ratios (a geometric mean, which "
+        "there is none of where a run's is 0)."
     )
 
 
@@ -139,7 +144,8 @@ def _test_text(report: Report) -> str:
     return (
         f"{test}, two-sided; mismatch KL as the log of a ratio. One number per run enters. An "
         f"interval is cut at what a difference can be. From {MIN_IQM_RUNS} runs per arm on, "
-        "interquartile means stand beside it, with a stratified bootstrap interval "
+        "the difference of interquartile means stands beside it, with the interval of a bootstrap "
+        "over pairs, or over the runs of each arm where they are unpaired "
         f"({bootstrap['num_replicates']:,} replicates, NumPy's default generator with seed "
         f"{bootstrap['seed']}). With one run per arm an effect is a fact about two runs, and "
         "intervals within a run are step noise, not seed noise."
@@ -153,7 +159,9 @@ def _event_text(spec: Report) -> str:
         "more careful. Where a run of either arm collapsed, this test on the collapses gives the "
         "verdict in place of the t test, for every metric; where some runs exploded and others "
         "didn't, the one on the explosions does for mismatch KL: runs that either hold or break "
-        "have two humps, and a t test of few of them is no 5 % test."
+        "have two humps, and a t test of few of them is no 5 % test. A test whose place an event "
+        "takes stays in the family as p = 1. The interval of a difference of shares is Newcombe's, "
+        "from both Jeffreys intervals; it may exclude 0 where Fisher's p is above the level."
     )
 
 
@@ -172,7 +180,8 @@ def _holm_text(report: Report) -> str:
 def _verdict_text(spec: Report) -> str:
     return (
         "equivalent where two one-sided t tests put the solve rate within "
-        f"{spec['margin']:g} of the baseline's (adjusted after Holm for how many are tried); else "
+        f"{spec['margin']:g} of the baseline's (adjusted after Holm for how many are tried, a "
+        "family of its own); else "
         f"better or worse where the adjusted p is below {spec['alpha']:g}; collapsed where that is "
         "so of the collapses; else no detectable difference, with the smallest true effect that "
         f"the test would find with a power of {POWER:g} (MDE) at the first step of Holm's "

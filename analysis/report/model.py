@@ -39,6 +39,7 @@ def build_report(results: Results) -> dict[str, Any]:
         "kind": "comparison" if any(run.source for run in sweep.runs) else "sweep",
         "sweep": plan.sweep,
         "question": plan.question,
+        "note": plan.note,
         "baseline": plan.baseline,
         "pairing": plan.pairing,
         "trainer": plan.trainer,

@@ -54,7 +54,7 @@ def _changed_rules(results: Results) -> list[Notice]:
         return []
     keys = ", ".join(f"`{key}`" for key in changed) or "and changed back"
     message = f"the analysis was changed after data existed: {keys}"
-    return [Notice("analysis_changed", f"{message}; these verdicts are exploratory")]
+    return [Notice("analysis_changed", f"{message}; these verdicts are post hoc")]
 
 
 def _missing_runs(results: Results) -> list[Notice]:
@@ -73,7 +73,10 @@ def _missing_runs(results: Results) -> list[Notice]:
     for state, text in words.items():
         runs = [(run.arm, run.seed) for run in results.sweep.runs if run.state is state]
         if runs:
-            message = f"{text}, so kept out of means and verdicts: {format_runs(runs)}"
+            kept = "so kept out of means and verdicts"
+            if state is RunState.STOPPED:
+                kept = "so they count in events, and in verdicts that events decide, not in means"
+            message = f"{text}, {kept}: {format_runs(runs)}"
             found.append(Notice(f"runs_{state}", f"{message}{_errors(results, state)}"))
     return [*found, *_missing_files(results)]
 
@@ -179,6 +182,7 @@ def _event_notices(results: Results) -> list[Notice]:
         )
         found.append(Notice("vanished", message))
     found += _baseline_notices(results)
+    found += _onset_notices(results)
     for name in ("exploded", "collapsed"):
         reasons: dict[str, list[tuple[str, int]]] = {}
         for summary in results.runs:
@@ -190,6 +194,17 @@ def _event_notices(results: Results) -> list[Notice]:
             message = f"`{name}` is not decidable: {reason} ({format_runs(runs)})"
             found.append(Notice("event_not_decidable", message))
     return found
+
+
+def _onset_notices(results: Results) -> list[Notice]:
+    """Say so where the KL's onset can be told in no run at all: a blind spot, not a calm sweep."""
+    onsets = [s.events.onset for s in results.runs if s.events is not None and s.run.is_done]
+    if not onsets or any(onset.state != "undecidable" for onset in onsets):
+        return []
+    reasons = sorted({onset.reason for onset in onsets})
+    more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+    message = f"the onset of mismatch KL is not decidable in any run: {reasons[0]}{more}"
+    return [Notice("onset_not_decidable", message)]
 
 
 def _baseline_notices(results: Results) -> list[Notice]:

@@ -60,6 +60,12 @@ def verdict_table(report: Report) -> Table:
         f"windowed mean. Exploded and collapsed: finished runs{_up_to(report)}, with "
         "Jeffreys intervals."
     )
+    if any(arm["collapsed"]["steps"] for arm in report["arms"]):
+        note += (
+            " Where some runs collapsed, means and intervals mix two kinds of run: read the"
+            " collapsed column. After a collapse weights freeze and the final KL says nothing:"
+            " compare peaks."
+        )
     return Table("verdicts", "Verdict", columns, rows, note)
 
 
@@ -83,12 +89,14 @@ def comparison_table(report: Report) -> Table:
         f"Intervals ({level}) are before Holm, verdicts after it: an interval may exclude 0 (or a"
         " ratio of 1) where no difference is detectable. MDE: the smallest true effect that the"
         " test finds with a power of 0.8, with the interval that the uncertainty of the spread"
-        " leaves it."
+        " leaves it. The interval of a difference of shares is Newcombe's, from both Jeffreys"
+        " intervals; it is narrower than Fisher's test allows."
     )
     if any(item["iqm"] for item in report["comparisons"]):
         bootstrap = report["bootstrap"]
         note += (
-            " IQM: interquartile means, with a stratified bootstrap (seed"
+            " IQM: difference of interquartile means, with a bootstrap over pairs, or over the runs"
+            " of each arm where they are unpaired (seed"
             f" {bootstrap['seed']}, {bootstrap['num_replicates']:,} replicates)."
         )
     if any(item["is_exploratory"] for item in report["comparisons"]):
@@ -265,7 +273,9 @@ def _window_text(window: Sequence[int] | None) -> str:
 
 def _mde_cell(item: Mapping[str, Any]) -> Cell:
     ends = [_mde_number(item, item[name]) for name in ("mde_low", "mde_high")]
-    lines = [_mde_number(item, item["mde"])]
+    by_event = "Fisher" in item["rule"] and item["scale"] != "share"
+    # Where an event decides, this is still what the declared test could have found.
+    lines = [_mde_number(item, item["mde"]) + (f" ({item['test']})" if by_event else "")]
     if item["mde_low"] is not None and item["mde_high"] is not None:
         lines.append(f"[{ends[0]}, {ends[1]}]")
     return Cell(tuple(lines), tones=("", *("muted" for _ in lines[1:])))

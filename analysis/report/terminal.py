@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from analysis.report.cells import Report, Table
+from analysis.report.cells import Report
 from analysis.report.control_characters import show_controls
+from analysis.report.numbers import format_metric
 from analysis.report.tables import verdict_table
 
 _COLUMNS = ("arm", "seeds", "solve rate", "mismatch KL", "masked fraction", "exploded", "collapsed")
@@ -18,7 +19,9 @@ def render_terminal(report: Report, *, width: int = 100) -> str:
     """
     title = f"{report['sweep']}: {report['question']}" if report["question"] else report["sweep"]
     lines = [show_controls(title)]
-    lines += ["", *_render_table(verdict_table(report)), ""]
+    if report["note"]:
+        lines += _folded(f"Note: {report['note']}", "", width)
+    lines += ["", *_render_table(report), ""]
     for sentence in report["findings"]:
         lines += _folded(sentence, "* ", width)
     if report["notices"]:
@@ -28,14 +31,20 @@ def render_terminal(report: Report, *, width: int = 100) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _render_table(table: Table) -> list[str]:
+def _render_table(report: Report) -> list[str]:
+    table = verdict_table(report)
     places = [i for i, column in enumerate(table.columns) if column.label in _COLUMNS]
+    heads = [table.columns[i].label for i in places]
     # Intervals and steps stand in the report; a terminal has room for the estimates.
     rows = [
         [show_controls(row[i].lines[0].partition(" [")[0]) for i in places] for row in table.rows
     ]
-    heads = [table.columns[i].label for i in places]
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(places))]
+    # After a collapse the final KL says nothing, so the peak stands beside it.
+    after = heads.index("mismatch KL") + 1
+    heads.insert(after, "peak KL")
+    for row, arm in zip(rows, report["arms"], strict=True):
+        row.insert(after, format_metric("mismatch_kl", arm["median_peak_kl"]))
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     return ["  ".join(_pad(row, widths)).rstrip() for row in [heads, *rows]]
 
 

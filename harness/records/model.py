@@ -128,6 +128,7 @@ class PlanRecord:
         left: runs on disk that this plan no longer holds.
         overrides: of the command line, after `common`.
         earlier_analysis: analysis specs that were in force when data already existed.
+        note: what a reader of the report must know about the design.
         resources: arm -> keys of a SLURM profile that the sweep overrides; `time` in minutes. They
             say where runs execute, so that no run's identity and no difference holds them.
     """
@@ -150,6 +151,7 @@ class PlanRecord:
     earlier_analysis: tuple[AnalysisSpec, ...]
     code: CodeRecord
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    note: str = ""
 
     def arm(self, name: str) -> PlannedArm:
         return next(arm for arm in self.arms if arm.name == name)

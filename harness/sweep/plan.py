@@ -95,6 +95,7 @@ def build_plan(
         runs=tuple(runs),
         left=(),
         analysis=spec.analysis,
+        note=spec.note,
         earlier_analysis=(),
         code=code,
         resources={arm: dict(keys) for arm, keys in spec.resources.items()},

@@ -57,6 +57,7 @@ class SweepSpec:
         pairing: `seed` when runs of one seed share their random numbers, `none` for reruns.
         may_differ: keys (or groups of keys) in which arms may differ.
         resources: arm -> keys of a SLURM profile that it overrides, see `load_resources`.
+        note: what a reader of the report must know about the design.
     """
 
     name: str
@@ -70,10 +71,12 @@ class SweepSpec:
     pairing: str
     analysis: AnalysisSpec
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    note: str = ""
 
 
 _KEYS = (
     "question",
+    "note",
     "baseline",
     "seeds",
     "common",
@@ -85,6 +88,9 @@ _KEYS = (
     "analysis",
     "resources",
 )
+
+
+_SHOWN_KEYS = ("question", "baseline", "seeds", "common", "arms")
 
 
 def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
@@ -101,7 +107,7 @@ def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
             f"use letters, digits, `.`, `_`, `-`, at most {MAX_NAME_LENGTH}, no dot at the end",
         )
     if not isinstance(content, Mapping):
-        raise UsageError(f"`{path}` holds no keys", f"a sweep has {', '.join(_KEYS[:5])}")
+        raise UsageError(f"`{path}` holds no keys", f"a sweep has {', '.join(_SHOWN_KEYS)}")
     for key in content:
         if key not in _KEYS:
             raise UsageError(
@@ -120,6 +126,7 @@ def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
         pairing=_load_pairing(content, path),
         analysis=load_analysis(content.get("analysis"), path),
         resources=load_resources(content.get("resources"), [arm.name for arm in arms], path),
+        note=_text(content, "note", path, default=""),
     )
 
 

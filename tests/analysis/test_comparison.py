@@ -180,14 +180,16 @@ def test_events_are_compared_by_fishers_exact_test() -> None:
     assert found.p == pytest.approx(2 / 12870)
     assert found.effect == -1.0
     assert found.verdict is Verdict.BETTER
-    assert found.words == "better (b collapsed 8 of 8)"
+    assert found.words == "better (collapse in 0 of 8 against 8 of 8)"
     assert compare(base, arm)["collapsed"].words == "collapsed (8 of 8, from step 50)"
 
 
 def test_three_against_three_cannot_decide_an_event() -> None:
     arm, base = make_arm("a", [0.8] * 3), make_arm("b", [0.1] * 3, collapsed=YES)
     found = compare(arm, base)["collapsed"]
-    assert found.words == "not decidable (3 v 3 runs can't reach 5 %)"
+    assert found.words == (
+        "not decidable (3 v 3 runs can't reach 5 %: collapse in 0 of 3 against 3 of 3, p = 0.1)"
+    )
 
 
 def test_undecidable_events_are_never_counted_as_none() -> None:
@@ -241,7 +243,8 @@ def test_the_kl_of_collapsed_runs_is_no_merit() -> None:
     arm = make_arm("a", [0.0] * 5, [1e-6, 2e-6, 1e-6, 2e-6, 1e-6], collapsed=YES)
     base = make_arm("b", [0.8] * 5)
     found = compare(arm, base)
-    assert found["mismatch_kl"].words == "collapsed (5 of 5, from step 50)"
+    words = "not decidable (says little after the collapse of 5 runs)"
+    assert found["mismatch_kl"].words == words
     assert compare(base, arm)["mismatch_kl"].words == (
         "not decidable (says little after the collapse of 5 runs)"
     )
@@ -361,11 +364,11 @@ def test_a_stopped_run_counts_in_events_and_forbids_a_verdict_on_means() -> None
     collapsed = replace(stopped, collapsed=YES)
     found = compare(summarize_arm("a", [*arm.runs, collapsed], 0.05), make_arm("b", [0.5] * 5))
     assert found["solve_rate"].words == (
-        "no detectable difference (collapse in 1 of 5 against 0 of 5)"
+        "no detectable difference (collapse in 1 of 5 against 0 of 5, MDE 0.96)"
     )
 
 
-def test_a_collapse_decides_every_metric_by_fishers_test() -> None:
+def test_a_collapse_decides_the_solve_rate_by_fishers_test_and_leaves_other_metrics_open() -> None:
     runs = [make_run("a", seed, {"solve_rate": 0.0, "mismatch_kl": 1.0}) for seed in range(6)]
     steps = (34, 40, 50, 60, 70, 80)
     runs = [
@@ -374,7 +377,7 @@ def test_a_collapse_decides_every_metric_by_fishers_test() -> None:
     ]
     arm, base = summarize_arm("a", runs, 0.05), make_arm("b", [0.8, 0.81, 0.79] * 2)
     found = compare(arm, base)
-    for name in ("solve_rate", "mismatch_kl", "collapsed"):
+    for name in ("solve_rate", "collapsed"):
         assert found[name].words == "collapsed (6 of 6, from step 34)"
         assert found[name].rule == "collapse, Fisher exact, Holm over 4"
         # 6 of 6 against none of 6: 2 / C(12, 6), of 4 comparisons.
@@ -382,13 +385,18 @@ def test_a_collapse_decides_every_metric_by_fishers_test() -> None:
         assert found[name].p_holm == pytest.approx(8 / 924)
     assert found["solve_rate"].effect == pytest.approx(-0.8)
     assert found["solve_rate"].test == "paired t"
-    assert compare(base, arm)["solve_rate"].words == "better (a collapsed 6 of 6)"
+    words = "not decidable (says little after the collapse of 6 runs)"
+    assert (found["mismatch_kl"].words, found["mismatch_kl"].p) == (words, None)
+    assert compare(base, arm)["solve_rate"].words == "better (collapse in 0 of 6 against 6 of 6)"
 
 
 def test_what_so_few_runs_allow_after_holm_is_said() -> None:
     arm, base = make_arm("a", [0.1] * 4, collapsed=YES), make_arm("b", [0.8] * 4)
     # 2 / C(8, 4) = 0.029 alone, but 0.11 among 4.
-    words = "not decidable (4 v 4 runs can't reach 5 % among 4 comparisons)"
+    words = (
+        "not decidable (4 v 4 runs can't reach 5 % among 4 comparisons: collapse in 4 of 4 against"
+        " 0 of 4, p = 0.0286)"
+    )
     assert compare(arm, base)["collapsed"].words == words
     assert compare(arm, base)["solve_rate"].words == words
 
@@ -397,7 +405,7 @@ def test_one_collapse_of_many_is_no_detectable_difference() -> None:
     base = make_arm("b", [0.8] * 6)
     runs = [*make_arm("a", [0.8] * 5).runs, make_run("a", 5, {"solve_rate": 0.0}, collapsed=YES)]
     found = compare(summarize_arm("a", runs, 0.05), base)
-    words = "no detectable difference (collapse in 1 of 6 against 0 of 6)"
+    words = "no detectable difference (collapse in 1 of 6 against 0 of 6, MDE 0.96)"
     assert found["collapsed"].words == words
     assert found["solve_rate"].words == words
     assert found["mismatch_kl"].verdict is Verdict.NOT_DECIDABLE

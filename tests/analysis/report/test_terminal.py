@@ -63,5 +63,8 @@ def test_an_effect_that_cannot_exist_is_not_promised(sweep_maker: MakeSweep) -> 
     root = sweep_maker({"ipo": HEALTHY, "icepop": uneven}, seeds=(0, 1, 2, 3))
     table = comparison_table(build_report(analyze(load_sweep(root))))
     [row] = [row for row in table.rows if row[1].lines == ("solve rate",)]
-    assert row[6].lines[0] == "> 1"
-    assert row[2].lines == ("not decidable (4 v 4 runs can't reach 5 % among 4 comparisons)",)
+    assert row[6].lines[0] == "> 1 (paired t)"
+    assert row[2].lines == (
+        "not decidable (4 v 4 runs can't reach 5 % among 4 comparisons: collapse in 2 of 4 against"
+        " 0 of 4, p = 0.429)",
+    )
