@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.metrics import MetricSpec
@@ -84,6 +84,25 @@ def of_stopped_runs(arm: ArmSummary, base: ArmSummary) -> Barrier | None:
     return None
 
 
+def of_late_collapses(arm: ArmSummary, base: ArmSummary) -> Barrier | None:
+    """Runs that collapse after the last step that every run has: what is judged looks healthy."""
+    for side in (arm, base):
+        number = sum(summary.late_collapse_step is not None for summary in side.runs)
+        if number:
+            detail = f"{count_of(number)} of {side.arm} collapse after the last common step"
+            return _undecided(detail, "later collapses")
+    return None
+
+
+def of_spread(test: MeanTest | None, values: Sequence[float], metric: MetricSpec) -> Barrier | None:
+    """Seeds that make no difference at all, away from the metric's bounds: no test of seeds."""
+    if test is None or test.standard_error != 0 or test.effect == 0:
+        return None
+    if all(value in metric.bounds for value in values):
+        return None
+    return _undecided("no spread between seeds", "no spread")
+
+
 def of_values(
     metric: MetricSpec, sides: Mapping[str, tuple[ArmSummary, WindowMeans]]
 ) -> Barrier | None:
@@ -92,7 +111,7 @@ def of_values(
         NOT_LOGGED: lambda s, mean: s.run.curve(metric.name) is None,
         "not finite": lambda s, mean: mean is not None and mean.num_nonfinite > 0,
         "without a value": lambda s, mean: mean is None or mean.mean is None,
-        "0": lambda s, mean: metric.scale == "ratio" and (mean is None or (mean.mean or 0.0) <= 0),
+        "not above 0": lambda s, mean: metric.scale == "ratio" and not _is_above_0(mean),
     }
     for name, (side, means) in sides.items():
         for words, is_so in checks.items():
@@ -103,6 +122,10 @@ def of_values(
                     f"{words}{where} in {count_of(number)} of {name}", "values missing"
                 )
     return None
+
+
+def _is_above_0(mean: WindowMean | None) -> bool:
+    return mean is not None and (mean.mean or 0.0) > 0
 
 
 def of_overflow(test: MeanTest | None) -> Barrier | None:

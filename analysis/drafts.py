@@ -102,7 +102,7 @@ def draft_metric(
     barrier = barriers.of_logging(arm, base, metric.name) or barriers.of_runs(
         arm, base, spec.max_left_out
     )
-    barrier = barrier or mixed
+    barrier = barrier or mixed or barriers.of_late_collapses(arm, base)
     decided_by = "" if barrier else _deciding_event(arm, base, metric.name)
     sides = {arm.arm: (arm, ours), base.arm: (base, theirs)}
     barrier = (
@@ -111,6 +111,7 @@ def draft_metric(
         or barriers.of_values(metric, sides)
         or barriers.of_overflow(test)
         or barriers.of_number(num_arm, num_baseline, "pair" if is_paired else "run")
+        or barriers.of_spread(test, (*values.arm, *values.baseline), metric)
     )
     return Draft(comparison, test if is_tested else None, barrier, decided_by)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import has_magic
 from pathlib import Path
@@ -15,10 +16,10 @@ from analysis.curve import Curve, typical_spacing
 from analysis.load import curves_by_run, logged_steps, run_notices
 from analysis.logged import Logged, read_logged
 from analysis.losses import LOSS_ROOTS, loss_of
-from analysis.metrics import is_metric_key
+from analysis.metrics import is_metric_key, nearest_keys
 from analysis.runs import Notice, Run, RunState, RunTime, Sweep
 from analysis.sources.columns import NOT_METRICS
-from analysis.sources.interface import SourceRun
+from analysis.sources.interface import FileProvenance, MetricsFile, SourceRun
 from analysis.sources.locate import open_source
 from analysis.table import build_table, clock, superseded_steps
 from harness.errors import UsageError
@@ -36,6 +37,7 @@ from harness.records.model import (
 )
 
 TRAINER = "foreign runs"
+_MAX_LISTED = 5
 _SEED_KEYS = ("seed", "trainer.seed", "orchestrator.seed", "data.seed")
 
 
@@ -92,8 +94,8 @@ def load_runs(
         root: folder of the report; nothing is read from there.
 
     Raises:
-        UsageError: a source isn't there or is no run, a run is named twice, or no arm is the
-            baseline.
+        UsageError: a source isn't there or is no run, a run is named twice (or is a copy of
+            another), no arm is the baseline, or no run logged a key that `spec` names.
     """
     sources = _expanded(sources)
     _check(sources, spec)
@@ -110,6 +112,7 @@ def load_runs(
             )
         )
     _refuse_repeats(sources, contents)
+    _refuse_unknown_keys(spec.metrics_keys, contents)
     seeds = _seeds(sources, contents, spec.pairing)
     found = [
         _read(item, seed, content, spec)
@@ -129,6 +132,8 @@ def load_runs(
     runs.sort(key=lambda run: (order.index(run.arm), run.seed))
     plan = _plan(order, runs, spec)
     notices += _length_notices(runs)
+    if spec.pairing == "seed":
+        notices += _pairing_notices(runs)
     return Sweep(SweepPaths(root), plan, tuple(runs), table, tuple(notices))
 
 
@@ -183,17 +188,45 @@ def _check(sources: Sequence[ArmSource], spec: ComparisonSpec) -> None:
 
 
 def _refuse_repeats(sources: Sequence[ArmSource], contents: Sequence[SourceRun]) -> None:
-    seen: dict[str, ArmSource] = {}
+    """Refuse a run that is named twice: it would count as two seeds."""
+    seen: dict[object, tuple[ArmSource, str]] = {}
     for item, content in zip(sources, contents, strict=True):
         for file in content.files:
-            path = Path(file.provenance.path)
-            name = str(path.resolve()) if path.exists() else file.provenance.path
-            first = seen.setdefault(name, item)
-            if first is not item:
+            for mark in _marks(file.provenance):
+                first, path = seen.setdefault(mark, (item, file.provenance.path))
+                if first is item:
+                    continue
+                both = f"`{path}` and `{file.provenance.path}` hold the same"
+                if path == file.provenance.path:
+                    both = f"both read `{path}`"
                 raise UsageError(
                     f"`{first.arm}={first.source}` and `{item.arm}={item.source}` are the same run",
-                    f"both read `{file.provenance.path}`; leave one of them out",
+                    f"{both}; leave one of them out",
                 )
+
+
+def _marks(file: FileProvenance) -> Iterator[object]:
+    """Yield what two files share only if they are one, by another name or as a copy."""
+    try:
+        status = Path(file.path).stat()
+    except OSError:
+        yield file.path
+    else:
+        yield status.st_dev, status.st_ino
+    if file.num_rows and file.sha256:
+        yield file.sha256
+
+
+def _refuse_unknown_keys(keys: Mapping[str, str], contents: Sequence[SourceRun]) -> None:
+    """Refuse a key that the user named and no run logged, where runs logged anything."""
+    logged = {key for content in contents for file in content.files for key in file.keys}
+    for name, key in keys.items():
+        if logged and name not in NOT_METRICS and key not in logged:
+            near = nearest_keys(key, logged).removeprefix("; ")
+            raise UsageError(
+                f"--key {name}={key}: no run logged a number as `{key}`",
+                near or did_you_mean(key, logged, what="keys"),
+            )
 
 
 def _seeds(sources: Sequence[ArmSource], contents: Sequence[SourceRun], pairing: str) -> list[int]:
@@ -261,7 +294,7 @@ def _make_run(found: _Found, run_curves: dict[str, Curve], num_superseded: int) 
     if found.content.state == "failed" and state is RunState.DONE:
         problems.append("the source says it failed, but it made all its steps: it counts as done")
     if not steps:
-        problems.append("no metric was read")
+        problems.append(_why_nothing(found.content.files))
     return Run(
         planned=found.planned,
         state=state,
@@ -283,6 +316,22 @@ def _make_run(found: _Found, run_curves: dict[str, Curve], num_superseded: int) 
         versions=found.content.versions,
         problems=tuple(problems),
     )
+
+
+def _why_nothing(files: Sequence[MetricsFile]) -> str:
+    """Say why no metric was read, as far as the files tell."""
+    said = "no metric was read"
+    for file in files:
+        path, num_rows = file.provenance.path, file.provenance.num_rows
+        without_step = file.provenance.num_rows_without_step
+        if without_step:
+            return f"{said}: {without_step} of {num_rows} rows of `{path}` have no whole step"
+        if file.keys:
+            keys = ", ".join(f"`{key}`" for key in sorted(file.keys)[:_MAX_LISTED])
+            return f"{said}: nobody knows the keys of `{path}` ({keys}); --key METRIC=KEY names one"
+        if not file.provenance.problem:
+            return f"{said}: `{path}` holds {f'no number in {num_rows}' if num_rows else 'no'} rows"
+    return said
 
 
 def _state(said: str, steps: list[int], max_steps: int) -> RunState:
@@ -311,6 +360,21 @@ def _length_notices(runs: Sequence[Run]) -> list[Notice]:
         f" end at different steps: {listed}; --max-steps N says it"
     )
     return [Notice("unknown_length", message)]
+
+
+def _pairing_notices(runs: Sequence[Run]) -> list[Notice]:
+    """Say where pairs rest on the order of runs, and which runs have no partner in some arm."""
+    notices = []
+    if all(_config_seed(run.config) is None for run in runs):
+        message = "no config names a seed, so runs are paired in the order in which they were named"
+        notices.append(Notice("paired_by_place", message))
+    num_arms = len({run.arm for run in runs})
+    counts = Counter(run.seed for run in runs)
+    lonely = ", ".join(run.run_id for run in runs if counts[run.seed] < num_arms)
+    if lonely:
+        message = f"not every arm has these seeds, so pairs leave these runs out: {lonely}"
+        notices.append(Notice("unpaired", message))
+    return notices
 
 
 def _plan(arms: Sequence[str], runs: Sequence[Run], spec: ComparisonSpec) -> PlanRecord:

@@ -7,6 +7,7 @@ and `or` (Kleene's logic), so that no gate passes for want of data.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,6 +141,8 @@ def _arguments(node: ast.Call, text: str) -> _Call:
         elif keyword.arg and isinstance(value, (int, float)) and not isinstance(value, bool):
             if value < 0:
                 raise _refusal(text, f"has a negative `{keyword.arg}`")
+            if value > (1 if keyword.arg == "share" else sys.float_info.max):
+                raise _refusal(text, f"has a `{keyword.arg}` that nothing can reach")
             numbers[keyword.arg] = float(value)
         else:
             raise _refusal(text, f"has `{keyword.arg}` without a number")
@@ -171,15 +174,24 @@ def _evaluate(node: ast.expr, report: Report, text: str) -> Answer:
     return _PREDICATES[node.func.id](report, _arguments(node, text))
 
 
-def _happened(event: str) -> Callable[[Report, _Call], Answer]:
+def _happened(event: str, hold: str) -> Callable[[Report, _Call], Answer]:
+    """Return the predicate of an event; `hold` is the rule that says how many steps it takes."""
+
     def answer(report: Report, call: _Call) -> Answer:
         [name] = call.words
         arm = next(arm for arm in report["arms"] if arm["name"] == name)
         count, judged = len(arm[event]["steps"]), (arm[event]["share"] or {"n": 0})["n"]
+        # The report judges no run beyond the step that all reached: the rest is not known good.
+        judged -= sum(
+            run[event]["state"] == "no"
+            and run["last_step"] - run[event]["last_step"] >= report["analysis"][hold]
+            for run in report["runs"]
+            if run["arm"] == name
+        )
         open_runs = arm["num_planned"] - judged
         said = f"{event} in {count} of {judged} runs of {name}"
         if open_runs:
-            said += f", {open_runs} not judged"
+            said += f", {open_runs} not judged to the end"
         planned = arm["num_planned"]
         needed = max(1.0, call.numbers.get("share", 0.0) * planned)
         if count >= needed:
@@ -292,8 +304,8 @@ def _find(report: Report, call: _Call) -> _Pair:
 
 _OF_PAIRS = ("worse", "better", "equivalent")
 _PREDICATES: Mapping[str, Callable[[Report, _Call], Answer]] = {
-    "collapsed": _happened("collapsed"),
-    "exploded": _happened("exploded"),
+    "collapsed": _happened("collapsed", "collapse_window"),
+    "exploded": _happened("exploded", "explode_hold"),
     "incomplete": _incomplete,
     "worse": _worse,
     "better": _better,

@@ -15,6 +15,7 @@ from analysis.events import (
     EventState,
     RunEvents,
     find_baseline_explosion,
+    find_collapse,
     find_run_events,
 )
 from analysis.metrics import MetricSpec, metric_spec
@@ -37,6 +38,8 @@ class RunSummary:
         baseline_explosion_step: where mismatch KL explodes within the baseline window, see
             `find_baseline_explosion`.
         events: everything that happened, each by its own rule; None for a run without data.
+        late_collapse_step: where the solve rate collapses after the last step that is judged, in a
+            run that goes on beyond it.
     """
 
     run: Run
@@ -48,6 +51,7 @@ class RunSummary:
     kl_gone_from: int | None
     baseline_explosion_step: int | None = None
     events: RunEvents | None = None
+    late_collapse_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,24 @@ def summarize_run(
         kl_gone_from=int(gone[0]) if len(gone) else None,
         baseline_explosion_step=early,
         events=events if run.curves else None,
+        late_collapse_step=_late_collapse(run, events.collapsed, spec, judged_to),
     )
+
+
+def _late_collapse(
+    run: Run, judged: Event, spec: AnalysisSpec, judged_to: int | None
+) -> int | None:
+    last_step = run.last_step or 0
+    if judged_to is None or last_step <= judged_to or judged.state is EventState.YES:
+        return None
+    whole = find_collapse(
+        run.curve("solve_rate") or EMPTY_CURVE,
+        last_step,
+        baseline_steps=spec.baseline_steps,
+        window=spec.collapse_window,
+        fraction=spec.collapse_fraction,
+    )
+    return whole.step
 
 
 def event_rules(spec: AnalysisSpec) -> EventRules:

@@ -70,7 +70,8 @@ def superseded(series: KeySeries, attempt_starts: Mapping[int, int]) -> BoolArra
     Rows of an attempt at or beyond the first step of a later attempt are superseded. Among the
     rest, in the order of attempt and time (of the file, where rows have no time), a step that
     comes again marks a resume: earlier rows from that step on are superseded, whether or not the
-    resumed run has reached their steps.
+    resumed run has reached their steps. Where a single row repeats a step and the next one goes on
+    beyond all steps so far, nothing was resumed: only that step is superseded.
     """
     cutoffs = np.full(len(series.steps), _NEVER)
     for attempt, start in attempt_starts.items():
@@ -86,10 +87,20 @@ def superseded(series: KeySeries, attempt_starts: Mapping[int, int]) -> BoolArra
     steps = series.steps[order]
     is_repeat = np.ones(len(steps), dtype=np.bool_)
     is_repeat[np.unique(steps, return_index=True)[1]] = False
-    rewinds = np.where(is_repeat, steps, _NEVER)
+    rewinds = np.where(is_repeat & ~_goes_on(steps), steps, _NEVER)
     lowest_later_rewind = np.append(np.minimum.accumulate(rewinds[::-1])[::-1], _NEVER)[1:]
-    gone[order[steps >= lowest_later_rewind]] = True
+    is_newest = np.zeros(len(steps), dtype=np.bool_)
+    is_newest[len(steps) - 1 - np.unique(steps[::-1], return_index=True)[1]] = True
+    gone[order[(steps >= lowest_later_rewind) | ~is_newest]] = True
     return gone
+
+
+def _goes_on(steps: IntArray) -> BoolArray:
+    """Return whether the row before is the furthest so far and the row after goes beyond it."""
+    furthest = np.maximum.accumulate(steps)
+    found = np.zeros(len(steps), dtype=np.bool_)
+    found[1:-1] = (steps[:-2] == furthest[:-2]) & (steps[2:] > furthest[:-2])
+    return found
 
 
 def build_table(runs: Iterable[RunSeries]) -> pd.DataFrame:

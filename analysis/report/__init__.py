@@ -162,7 +162,10 @@ def write_results(
             if path.suffix in (".png", ".svg") and path not in pictures:
                 path.unlink()
     except OSError as error:
-        raise HarnessError(f"`{paths.root}` can't be written: {error.strerror or error}") from error
+        raise HarnessError(
+            f"`{paths.root}` can't be written: {error.strerror or error}",
+            "make room or see to that folder, and try again",
+        ) from error
     return WrittenReport(paths, tuple(pictures), report)
 
 

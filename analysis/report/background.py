@@ -52,8 +52,8 @@ def time_table(report: Report) -> Table:
     total = sum(wall for wall in walls if isinstance(wall, float))
     note = f"All runs together: {format_duration(total)} of wall time"
     if has_gpus:
-        used = sum(run["gpu_hours"] for run in report["runs"])
-        lost = sum(run["lost_gpu_hours"] for run in report["runs"])
+        used = sum(run["gpu_hours"] or 0.0 for run in report["runs"])
+        lost = sum(run["lost_gpu_hours"] or 0.0 for run in report["runs"])
         note += (
             f", {format_number(used)} GPU-hours over all attempts, {format_number(lost)} of them"
             " on steps that a later attempt made again from an earlier checkpoint"

@@ -65,8 +65,8 @@ def _comparison_text(item: Comparison, events: Mapping[str, Comparison], alpha: 
         effect = format_effect(item.scale, item.effect, None, None)
         fisher = f"Fisher {_p_text(event.p)}, {_p_text(event.p_holm)} after Holm"
         return (
-            f"{text}; difference in share {share}, {fisher}; means {effect}, not tested, as they mix"
-            " two kinds of run"
+            f"{text}; difference in share {share}, {fisher}; means {effect}, not tested, as they"
+            " mix two kinds of run"
         )
     text += f", {format_effect(item.scale, item.effect, item.low, item.high)}"
     if item.verdict is Verdict.EQUIVALENT:

@@ -205,8 +205,10 @@ def _run(summary: RunSummary, results: Results) -> dict[str, Any]:
         "end": run.time.end,
         "wall_s": run.time.wall_s,
         "steps_per_s": run.time.steps_per_s,
-        "gpu_hours": run.time.gpu_hours,
-        "lost_gpu_hours": run.time.lost_gpu_hours,
+        "late_collapse_step": summary.late_collapse_step,
+        # Nothing says what a foreign run held.
+        "gpu_hours": None if run.source else run.time.gpu_hours,
+        "lost_gpu_hours": None if run.source else run.time.lost_gpu_hours,
         "hosts": sorted({a.claim.node or a.claim.host for a in run.attempts}),
         "processors": sorted({_processor(attempt.claim.machine) for attempt in run.attempts}),
     }

@@ -113,7 +113,7 @@ def _missing_files(results: Results) -> list[Notice]:
             if file.problem and (run.attempts or run.source):
                 reasons.setdefault(file.problem, []).append((run.arm, run.seed))
     return [
-        Notice("no_metrics", f"metrics file {reason}: {format_runs(runs)}")
+        Notice("no_metrics", f"metrics file: {reason} ({format_runs(runs)})")
         for reason, runs in reasons.items()
     ]
 
@@ -136,7 +136,11 @@ def _metric_notices(results: Results) -> list[Notice]:
             message = f"primary metric `{name}` is not logged{nearest_keys(name, available)}"
             found.append(Notice("not_logged", message))
         elif without:
-            message = f"primary metric `{name}` is not logged in {format_runs(without)}"
+            available = {
+                key for run in runs if run.curve(name) is None for key in run.available_keys
+            }
+            near = nearest_keys(name, available)
+            message = f"primary metric `{name}` is not logged in {format_runs(without)}{near}"
             found.append(Notice("not_logged", message))
     for name in METRICS:
         keys = sorted({run.keys.keys[name] for run in runs if name in run.keys.keys})
@@ -181,6 +185,8 @@ def _event_notices(results: Results) -> list[Notice]:
             f"not finite: {format_runs(gone)}"
         )
         found.append(Notice("vanished", message))
+    found += _nonfinite_notices(results)
+    found += _late_notices(results)
     found += _baseline_notices(results)
     found += _onset_notices(results)
     for name in ("exploded", "collapsed"):
@@ -194,6 +200,37 @@ def _event_notices(results: Results) -> list[Notice]:
             message = f"`{name}` is not decidable: {reason} ({format_runs(runs)})"
             found.append(Notice("event_not_decidable", message))
     return found
+
+
+def _nonfinite_notices(results: Results) -> list[Notice]:
+    """Name the metrics with values that aren't finite, wherever they stand."""
+    by_metric: dict[str, list[tuple[Run, int, int]]] = {}
+    for summary in results.runs:
+        nonfinite = {} if summary.events is None else summary.events.nonfinite
+        for name, (first, count) in nonfinite.items():
+            by_metric.setdefault(name, []).append((summary.run, first, count))
+    return [
+        Notice(
+            "nonfinite",
+            f"{metric_spec(name).label} is not finite at {sum(count for _, _, count in found)} "
+            f"steps (first: {min(first for _, first, _ in found)}): "
+            f"{format_runs([(run.arm, run.seed) for run, _, _ in found])}",
+        )
+        for name, found in by_metric.items()
+    ]
+
+
+def _late_notices(results: Results) -> list[Notice]:
+    late = [s for s in results.runs if s.late_collapse_step is not None]
+    if not late:
+        return []
+    first = min(s.late_collapse_step for s in late if s.late_collapse_step is not None)
+    runs = format_runs([(s.run.arm, s.run.seed) for s in late])
+    message = (
+        f"the solve rate collapses after step {results.judged_to}, the last that is judged, from "
+        f"step {first} on: {runs}; their arms are not compared"
+    )
+    return [Notice("late_collapse", message, "error")]
 
 
 def _onset_notices(results: Results) -> list[Notice]:

@@ -104,11 +104,14 @@ def _read_lines(
     header = [cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), [])]
     if step_key not in header:
         raise _NoStepColumn(f"the header has no column `{step_key}`")
+    end = lines.number
     for cells in csv.reader(lines, delimiter=delimiter):
+        # A quote that isn't closed takes in the lines after it.
+        begin, end = end + 1, lines.number
         if not cells:
             continue
         if len(cells) != len(header):
-            builder.add_bad_line(lines.number)
+            builder.add_bad_line(begin)
             continue
         row = {key: text for key, cell in zip(header, cells, strict=True) if (text := cell.strip())}
         builder.add_row(clean(row), step_key=step_key)

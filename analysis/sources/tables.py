@@ -121,6 +121,10 @@ def _to_run(
     chosen: TableColumns | None,
     problems: tuple[str, ...] = (),
 ) -> SourceRun:
+    num_rows, num_lost = file.provenance.num_rows, file.provenance.num_rows_without_step
+    if chosen and 0 < num_lost < num_rows:
+        lost = f"{num_lost} of {num_rows} rows have no whole number as `{chosen.step}`"
+        problems = (*problems, f"{lost}: they are left out")
     return SourceRun(
         label=path.stem,
         framework=guess_framework(file.keys),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.columns import guess_framework
-from analysis.sources.contents import distinct, entries
+from analysis.sources.contents import distinct, entries, read_head
 from analysis.sources.interface import MetricsFile, SeriesBuilder, SourceRun, Wanted, empty_file
 from analysis.sources.max_steps import max_steps_of
 from harness.errors import UsageError
@@ -214,7 +214,10 @@ def _load_parser() -> _Parser:
 def _read(path: Path, parser: _Parser) -> _Events:
     events = _Events(path)
     try:
-        content = path.read_bytes()
+        content = read_head(path)
+        # What is no event file isn't worth reading, however large.
+        if _begins(content, parser.checksum):
+            content = path.read_bytes()
     except OSError as error:
         events.problem = f"can't be read: {error.strerror or error}"
         return events
@@ -236,6 +239,11 @@ def _read(path: Path, parser: _Parser) -> _Events:
         events.problem = "empty" if not content else "it does not begin as an event file does"
         events.damage = ""
     return events
+
+
+def _begins(head: bytes, checksum: Callable[[bytes], int]) -> bool:
+    """Whether a record begins at the first byte."""
+    return len(head) >= _HEADER.size and checksum(head[:8]) == _HEADER.unpack_from(head)[1]
 
 
 def _records(

@@ -24,6 +24,8 @@ from harness.errors import UsageError
 
 _NAME = "trainer_state.json"
 _CHECKPOINT_PREFIX = "checkpoint-"
+_MAX_BYTES = 512 * 1024 * 1024
+"""JSON is parsed as a whole, and takes several times its size then."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ def _state_files(folder: Path) -> list[Path]:
 def _read_state(path: Path, root: Path) -> _State:
     name = str(path.relative_to(root))
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            return _State(path, name, b"", None, f"larger than {_MAX_BYTES >> 20} MiB")
         raw = path.read_bytes()
     except OSError as error:
         return _State(path, name, b"", None, f"can't be read: {error.strerror or error}")

@@ -18,7 +18,8 @@ from typing import Any
 from analysis.sources.interface import parse_value
 
 _FILE_HEADER = struct.Struct("<4sHB")
-_IDENT = b":W&B"
+IDENT = b":W&B"
+"""What every log begins with."""
 _MAGIC = 0xBEE1
 _VERSION = 0
 _BLOCK_BYTES = 32 * 1024
@@ -133,7 +134,7 @@ def parse_wandb_log(content: bytes, *, keep: Keep) -> WandbLog:
         log.is_torn = True
     except _Damage as error:
         log.damage = str(error)
-        log.is_log = len(content) >= _FILE_HEADER.size and content.startswith(_IDENT)
+        log.is_log = len(content) >= _FILE_HEADER.size and content.startswith(IDENT)
     return log
 
 
@@ -147,7 +148,7 @@ def _payloads(content: bytes) -> Iterator[bytes]:
     if len(content) < _FILE_HEADER.size:
         raise _Torn
     ident, magic, version = _FILE_HEADER.unpack_from(content)
-    if (ident, magic) != (_IDENT, _MAGIC):
+    if (ident, magic) != (IDENT, _MAGIC):
         raise _Damage("it does not begin as a log of wandb does")
     if version != _VERSION:
         raise _Damage(f"version {version} of the log format is not known")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.sources.columns import guess_framework
-from analysis.sources.contents import distinct, entries
+from analysis.sources.contents import distinct, entries, read_head
 from analysis.sources.interface import MetricsFile, SourceRun, Wanted, empty_file
 from analysis.sources.max_steps import max_steps_of
-from analysis.sources.wandb_log import WandbLog, parse_wandb_log
+from analysis.sources.wandb_log import IDENT, WandbLog, parse_wandb_log
 from analysis.sources.wandb_rows import build_series, needed_columns
 from harness.errors import UsageError
 
@@ -105,7 +105,10 @@ def _read(path: Path, wanted: Wanted) -> _Attempt:
     named = _FILE_ID.search(path.name)
     run_id = named.group(1) if named else path.stem
     try:
-        content = path.read_bytes()
+        content = read_head(path)
+        # What is no log isn't worth reading, however large.
+        if content.startswith(IDENT):
+            content = path.read_bytes()
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
         return _Attempt(path, run_id, WandbLog(), empty_file(path, KIND, problem), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,11 +122,22 @@ def _values(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something else than an earlier report."""
-    if folder.is_dir():
-        if any(folder.iterdir()) and not (folder / "report.json").is_file():
-            raise UsageError(
-                f"`{folder}` holds other files", "name another folder with --out, or an empty one"
-            )
-    elif folder.exists():
-        raise UsageError(f"`{folder}` is a file", "name a folder with --out")
+    """Refuse a folder that can't be made, or holds something else than an earlier report."""
+    elsewhere = "name another folder with --out"
+    nearest = folder
+    try:
+        while not nearest.exists() and not nearest.is_symlink():
+            nearest = nearest.parent
+        is_writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+        is_taken = folder.is_dir() and any(folder.iterdir())
+    except OSError as error:
+        raise UsageError(
+            f"`{folder}` can't be written: {error.strerror or error}", elsewhere
+        ) from None
+    if not is_writable:
+        raise UsageError(
+            f"`{folder}` can't be written: `{nearest}` is no folder that you may write to",
+            elsewhere,
+        )
+    if is_taken and not (folder / "report.json").is_file():
+        raise UsageError(f"`{folder}` holds other files", f"{elsewhere}, or an empty one")

@@ -184,6 +184,15 @@ def test_events_are_compared_by_fishers_exact_test() -> None:
     assert compare(base, arm)["collapsed"].words == "collapsed (8 of 8, from step 50)"
 
 
+def test_seeds_that_make_no_difference_at_all_decide_nothing_away_from_a_bound() -> None:
+    arm, base = make_arm("a", [0.6] * 4), make_arm("b", [0.5] * 4)
+    found = compare(arm, base)["solve_rate"]
+    assert found.words == "not decidable (no spread between seeds)"
+    assert found.effect == pytest.approx(0.1)
+    at_bounds = compare(make_arm("a", [1.0] * 4), make_arm("b", [0.0] * 4))["solve_rate"]
+    assert at_bounds.verdict is Verdict.BETTER
+
+
 def test_three_against_three_cannot_decide_an_event() -> None:
     arm, base = make_arm("a", [0.8] * 3), make_arm("b", [0.1] * 3, collapsed=YES)
     found = compare(arm, base)["collapsed"]
@@ -235,7 +244,7 @@ def test_runs_without_a_finite_value_are_not_judged_by_the_survivors() -> None:
 def test_a_kl_of_zero_has_no_ratio() -> None:
     arm = make_arm("a", [0.8] * 4, [0.0] * 4)
     found = compare(arm, make_arm("b", [0.8] * 4))["mismatch_kl"]
-    assert found.words == "not decidable (0 in the final window in 4 runs of a)"
+    assert found.words == "not decidable (not above 0 in the final window in 4 runs of a)"
     assert found.effect is None
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,10 +127,69 @@ def test_one_run_under_two_names_is_refused_also_through_a_link(
         load_runs([*sources, ArmSource("icepop", str(link))], SPEC)
 
 
+def test_a_copy_of_a_run_is_no_other_seed(sources: list[ArmSource], tmp_path: Path) -> None:
+    copy = shutil.copytree(sources[0].source, tmp_path / "copy")
+    with pytest.raises(UsageError, match="are the same run") as caught:
+        load_runs([*sources, ArmSource("ipo", str(copy))], SPEC)
+    assert f"`{copy}/metrics.jsonl` hold the same" in caught.value.hint
+
+
+def test_a_key_that_no_run_logged_is_refused_and_one_that_some_lack_is_named(
+    sources: list[ArmSource],
+) -> None:
+    with pytest.raises(UsageError, match="--key entropy=entropy/al/mean: no run") as caught:
+        load_runs(sources, replace(SPEC, metrics_keys={"entropy": "entropy/al/mean"}))
+    assert "`entropy/all/mean`" in caught.value.hint
+    keys = {"solve_rate": EFFECTIVE_KEY}
+    lacking = load_runs([*sources, _effective(sources)], replace(SPEC, metrics_keys=keys)).runs
+    assert [bool(run.keys.problems) for run in lacking] == [True] * 6 + [False]
+
+
+def _effective(sources: list[ArmSource]) -> ArmSource:
+    folder = Path(sources[0].source).with_name("effective")
+    return ArmSource("effective", str(prime_rl_run(folder, rate_key=EFFECTIVE_KEY, level=0.5)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ('{"step": 1.5, "solve_rate": 0.5}\n', "1 of 1 rows of `{path}` have no whole step"),
+        ('{"step": 1, "solve_rate": "half"}\n', "`{path}` holds no number in 1 rows"),
+        ('{"step": 1, "acc": 0.5}\n', "nobody knows the keys of `{path}` (`acc`)"),
+        ("", "`{path}` holds no rows"),
+    ],
+)
+def test_a_run_without_a_metric_says_why(
+    sources: list[ArmSource], tmp_path: Path, rows: str, problem: str
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_text(rows)
+    runs = load_runs([*sources, ArmSource("odd", str(path))], SPEC).runs
+    [said] = runs[-1].problems
+    assert said.startswith("no metric was read: ")
+    assert problem.format(path=path) in said
+
+
+def test_pairs_by_place_and_runs_without_a_partner_are_named(tmp_path: Path) -> None:
+    pairs = []
+    for arm, num_runs in (("ipo", 3), ("icepop", 2)):
+        for place in range(num_runs):
+            path = tmp_path / f"{arm}_{place}.jsonl"
+            rows = [
+                f'{{"step": {step}, "solve_rate": 0.{place}{num_runs}}}\n' for step in range(30)
+            ]
+            path.write_text("".join(rows))
+            pairs.append(ArmSource(arm, str(path)))
+    notices = {n.kind: n.message for n in load_runs(pairs, replace(SPEC, pairing="seed")).notices}
+    assert notices.keys() == {"paired_by_place", "unpaired"}
+    assert notices["unpaired"].endswith(": ipo/seed_2")
+    assert load_runs(pairs, SPEC).notices == ()
+
+
 def test_a_pattern_stands_for_every_run_that_matches(tmp_path: Path) -> None:
     for seed in (0, 1):
         prime_rl_run(tmp_path / f"ipo_{seed}", seed=seed)
-        prime_rl_run(tmp_path / f"none_{seed}", seed=seed, loss={"type": "none"})
+        prime_rl_run(tmp_path / f"none_{seed}", seed=seed, loss={"type": "none"}, level=0.6)
     patterns = [ArmSource("ipo", f"{tmp_path}/ipo_*"), ArmSource("none", f"{tmp_path}/none_?")]
     assert [run.run_id for run in load_runs(patterns, SPEC).runs] == [
         "ipo/seed_0",

@@ -33,7 +33,13 @@ def item(
 
 def report(*comparisons: Any, arms: Any = None) -> Any:
     default = [arm("icepop", 3, 3, 0), arm("ipo", 3, 3, 2)]
-    return {"baseline": "icepop", "arms": arms or default, "comparisons": list(comparisons)}
+    content = {"baseline": "icepop", "arms": arms or default, "comparisons": list(comparisons)}
+    return {**content, "runs": [], "analysis": {"collapse_window": 20, "explode_hold": 3}}
+
+
+def judged_run(name: str, judged_to: int, last_step: int, state: str = "no") -> Any:
+    event = {"state": state, "last_step": judged_to}
+    return {"arm": name, "last_step": last_step, "collapsed": event, "exploded": event}
 
 
 WORSE = report(item("solve_rate", "worse", -0.2, -0.1))
@@ -100,6 +106,25 @@ def test_a_run_that_was_not_judged_leaves_a_collapse_open_unless_another_one_col
 
 
 @pytest.mark.parametrize(
+    ("last_step", "text", "truth"),
+    [
+        (200, 'collapsed("icepop")', UNDECIDED),
+        (200, 'exploded("icepop")', UNDECIDED),
+        (110, 'exploded("icepop")', UNDECIDED),
+        (110, 'collapsed("icepop")', NO),
+        (102, 'exploded("icepop")', NO),
+        (200, 'collapsed("ipo")', YES),
+    ],
+)
+def test_steps_beyond_those_that_the_report_judges_are_no_evidence_of_health(
+    last_step: int, text: str, truth: Truth
+) -> None:
+    content = report()
+    content["runs"] = [judged_run("icepop", 100, last_step), judged_run("ipo", 100, last_step)]
+    assert evaluate_gate(text, content).truth is truth
+
+
+@pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
         ('colapsed("ipo")', "no predicate `colapsed`", "`collapsed`"),
@@ -110,6 +135,9 @@ def test_a_run_that_was_not_judged_leaves_a_collapse_open_unless_another_one_col
         ('worse("ipo", "icepop", margin=-1)', "negative", ""),
         ('worse("ipo", "icepop", share=1)', "`share`", "`margin=NUMBER`"),
         ('collapsed("ipo", margin=1)', "`margin`", "`share=NUMBER`"),
+        ('collapsed("ipo", share=1.5)', "`share` that nothing can reach", ""),
+        ('worse("ipo", "icepop", margin=1e999)', "`margin` that nothing can reach", ""),
+        (f'worse("ipo", "icepop", margin=1{"0" * 400})', "nothing can reach", ""),
         ("collapsed(ipo)", "no name in quotes", ""),
         ("__import__('os').system('true')", "no predicate", ""),
         ("1 + 1", "no predicate", ""),

@@ -64,6 +64,15 @@ def test_without_attempts_a_repeated_step_marks_a_resume() -> None:
     assert superseded(found, {}).tolist() == [False, True, True, True, False, False]
 
 
+def test_a_single_row_that_comes_again_while_the_run_goes_on_replaces_only_its_own_step() -> None:
+    found = series([1, 2, 3, 4, 2, 5, 6])
+    assert superseded(found, {}).tolist() == [False, True, *[False] * 5]
+    resumed = series([1, 2, 3, 4, 2, 3, 5])
+    assert superseded(resumed, {}).tolist() == [False, True, True, True, False, False, False]
+    cut_off = series([1, 2, 3, 4, 2])
+    assert superseded(cut_off, {}).tolist() == [False, True, True, True, False]
+
+
 def test_the_newest_time_wins_whatever_the_order_in_the_file() -> None:
     found = series([5, 5], values=[0.1, 0.2], times=[9.0, 8.0])
     assert superseded(found, {}).tolist() == [False, True]

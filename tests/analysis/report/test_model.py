@@ -83,7 +83,7 @@ def test_all_runs_failed_before_they_logged_anything(sweep_maker: MakeSweep) -> 
         "RuntimeError: <b>synthetic</b> failure"
     ]
     assert messages(report, "no_metrics") == [
-        "metrics file missing: ipo seeds 0-1, icepop seeds 0-1"
+        "metrics file: missing (ipo seeds 0-1, icepop seeds 0-1)"
     ]
     assert report["runs"][0]["error"] == "RuntimeError: <b>synthetic</b> failure"
     assert "&lt;b&gt;synthetic" in render_html(report, [])
@@ -128,7 +128,8 @@ def test_a_metric_that_one_arm_lacks_is_named(sweep_maker: MakeSweep) -> None:
     drops = Behaviour(drops=("mismatch_kl/all/mean",))
     report = report_of(sweep_maker({"ipo": HEALTHY, "icepop": drops}))
     assert messages(report, "not_logged") == [
-        "primary metric `mismatch_kl` is not logged in icepop seeds 0-2"
+        "primary metric `mismatch_kl` is not logged in icepop seeds 0-2; nearest: "
+        "`mismatch_kl/all/max`"
     ]
     assert "not decidable (not logged in 3 runs of icepop)" in verdicts(report)
 
@@ -359,3 +360,40 @@ def test_a_sweep_without_gpus_shows_no_gpu_hours(sweep_maker: MakeSweep) -> None
     shown = time_table(report_of(sweep_maker({"none": HEALTHY, "ipo": HEALTHY})))
     assert "GPU-hours" not in [column.label for column in shown.columns]
     assert "GPU-hours" not in shown.note
+
+
+def test_a_collapse_after_the_last_common_step_is_an_error_and_forbids_a_verdict(
+    sweep_maker: MakeSweep,
+) -> None:
+    def short_or_healthy(seed: int) -> Behaviour:
+        return Behaviour(ends_at=70) if seed == 0 else HEALTHY
+
+    arms = {"ipo": short_or_healthy, "icepop": Behaviour(collapses_at=90)}
+    root = sweep_maker(arms, seeds=(0, 1, 2, 3))
+    plan = json.loads((root / "plan.json").read_text())
+    for run in plan["runs"]:
+        run["max_steps"] = 70
+    (root / "plan.json").write_text(json.dumps(plan))
+    report = report_of(root)
+    assert report["judged_to"] == 70
+    [notice] = [n for n in report["notices"] if n["kind"] == "late_collapse"]
+    assert notice["severity"] == "error"
+    assert (
+        "after step 70, the last that is judged, from step 95 on: icepop seeds 0-3"
+        in (notice["message"])
+    )
+    [found] = [i for i in report["comparisons"] if i["name"] == "solve_rate"]
+    assert found["verdict"] == "not decidable"
+    assert found["detail"] == "4 runs of icepop collapse after the last common step"
+
+
+def test_values_that_are_not_finite_are_named_wherever_they_stand(sweep_maker: MakeSweep) -> None:
+    root = sweep_maker({"ipo": HEALTHY, "icepop": HEALTHY}, seeds=(0, 1, 2))
+    path = root / "runs" / "icepop" / "seed_1" / "trainer" / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows[40:42]:
+        row["mismatch_kl/all/mean"] = "NaN"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert messages(report_of(root), "nonfinite") == [
+        "mismatch KL is not finite at 2 steps (first: 41): icepop seed 1"
+    ]

@@ -110,6 +110,14 @@ def test_the_underscored_step_of_wandb_is_used_with_a_warning(tmp_path: Path, su
 
 
 @every_format
+def test_rows_without_a_step_are_named(tmp_path: Path, suffix: str) -> None:
+    columns = {"step": [1.0, 1.5, 2.0], "entropy": [0.1, 0.2, 0.3]}
+    run = read(write_table(tmp_path / f"run{suffix}", columns))
+    assert run.problems == ("1 of 3 rows have no whole number as `step`: they are left out",)
+    assert run.files[0].series["entropy"].values.tolist() == [0.1, 0.3]
+
+
+@every_format
 def test_the_hash_is_of_the_whole_file(tmp_path: Path, suffix: str) -> None:
     source = write_table(tmp_path / f"t{suffix}", {"step": [1], "kl": [0.5]})
     content = Path(source).read_bytes()
@@ -222,6 +230,14 @@ def test_csv_names_the_line_that_it_cannot_read_on_from(tmp_path: Path) -> None:
     path.write_text("step,kl\n1,2\n2," + "9" * 200_000 + "\n")
     problem = read(path).files[0].provenance.problem
     assert problem == "line 3: field larger than field limit (131072)"
+
+
+def test_csv_names_the_line_with_a_quote_that_is_not_closed(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text('step,kl\n1,0.5\n"2,0.5\n3,0.5\n')
+    [file] = read(path).files
+    assert file.provenance.bad_lines == (3,)
+    assert file.series["kl"].steps.tolist() == [1]
 
 
 def test_csv_with_a_column_twice_is_named(tmp_path: Path) -> None:

@@ -215,6 +215,16 @@ def test_a_file_that_holds_nothing_says_why_and_the_others_are_read(
     assert run.attempt_groups == (1, 1)
 
 
+def test_no_more_than_the_head_is_read_of_what_is_no_event_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "events.out.tfevents.1.host").open("wb") as file:
+        file.truncate(2 << 30)
+    monkeypatch.delattr(Path, "read_bytes")
+    [read_file] = read(tmp_path).files
+    assert read_file.provenance.problem == "it does not begin as an event file does"
+
+
 def test_the_only_folder_with_event_files_is_the_run(tmp_path: Path) -> None:
     write(tmp_path / "a" / "tensorboard", {KL: line(range(3))}, name_time=1)
     assert cells(read(tmp_path).files[0].series[KL]) == line(range(3))

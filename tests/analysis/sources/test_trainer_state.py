@@ -103,3 +103,11 @@ def test_it_is_recognised_under_another_name(tmp_path: Path) -> None:
 def test_a_folder_without_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no `trainer_state.json`"):
         read_trainer_state(tmp_path, wanted=lambda key: True)
+
+
+def test_a_file_too_large_to_parse_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    [file_read] = read_trainer_state(tmp_path, wanted=lambda key: True).files
+    assert file_read.provenance.problem == "larger than 512 MiB"

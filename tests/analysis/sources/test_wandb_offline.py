@@ -200,6 +200,16 @@ def test_a_file_that_is_no_log_says_so(tmp_path: Path, content: bytes) -> None:
     assert file.provenance.problem == "it does not begin as a log of wandb does"
 
 
+def test_no_more_than_the_head_is_read_of_what_is_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "run-abc.wandb").open("wb") as file:
+        file.truncate(2 << 30)
+    monkeypatch.delattr(Path, "read_bytes")
+    [read_file] = read(tmp_path).files
+    assert read_file.provenance.problem == "it does not begin as a log of wandb does"
+
+
 def test_a_newer_container_says_so(tmp_path: Path) -> None:
     (tmp_path / "run-abc.wandb").write_bytes(b":W&B\xe1\xbe\x01" + b"\0" * 100)
     assert read(tmp_path).problems == (
