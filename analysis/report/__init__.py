@@ -16,6 +16,7 @@ from harness.records.layout import ReportPaths, SweepPaths
 
 if TYPE_CHECKING:
     from analysis.foreign import ArmSource, ComparisonSpec
+    from analysis.report.cells import Table
     from analysis.results import Results
     from analysis.runs import Sweep
 
@@ -119,6 +120,7 @@ def write_results(
     Raises:
         HarnessError: it can't be written.
     """
+    from analysis.replay.report import replay_section  # noqa: PLC0415
     from analysis.report.comparisons_csv import render_comparisons_csv  # noqa: PLC0415
     from analysis.report.curves_parquet import render_curves  # noqa: PLC0415  (pyarrow)
     from analysis.report.figures import plot_figures  # noqa: PLC0415  (matplotlib)
@@ -126,12 +128,19 @@ def write_results(
     from analysis.report.markdown import render_markdown  # noqa: PLC0415
     from analysis.report.model import build_report  # noqa: PLC0415
     from analysis.report.page_data import build_page_data  # noqa: PLC0415
+    from analysis.report.replayed import replay_of  # noqa: PLC0415
     from analysis.report.runs_csv import render_runs_csv  # noqa: PLC0415
 
     say = progress or _say_nothing
     with quiet_libraries():
-        report = build_report(results)
+        say("replaying tokens")
+        replayed, notices = replay_of(results.sweep)
+        report = build_report(results, notices)
         figures = plot_figures(results, say)
+        replay_tables: Sequence[Table] = ()
+        if replayed is not None:
+            replay_tables, pictures_of_it = replay_section(replayed)
+            figures = [*figures, *pictures_of_it]
         report["figures"] = [
             {
                 "file": f"{paths.figures_dir.name}/{figure.name}.png",
@@ -152,7 +161,7 @@ def write_results(
             paths.runs_csv: render_runs_csv(report),
             paths.comparisons_csv: render_comparisons_csv(report),
             paths.markdown: render_markdown(report, figures, paths.figures_dir.name),
-            paths.html: render_html(report, figures, build_page_data(results)),
+            paths.html: render_html(report, figures, build_page_data(results), replay_tables),
             paths.json: to_json(report),
         }
     try:

@@ -39,7 +39,10 @@ class Section:
 
 
 def render_html(
-    report: Report, figures: Sequence[Figure], page_data: Mapping[str, Any] | None = None
+    report: Report,
+    figures: Sequence[Figure],
+    page_data: Mapping[str, Any] | None = None,
+    replay_tables: Sequence[Table] = (),
 ) -> str:
     """Return the report as one page. Every string from a run or a user is escaped.
 
@@ -49,6 +52,7 @@ def render_html(
     Args:
         page_data: what the charts are drawn from, see `build_page_data`; without it the figures
             stand in their place.
+        replay_tables: of a replay of the sweep's token records, where there are any.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES_DIR),
@@ -66,6 +70,8 @@ def render_html(
     drawn = [figure for figure in figures if charts and _is_covered(figure, covered)]
     notices = sorted(report["notices"], key=lambda notice: notice.get("severity") != "error")
     before, after, last = _sections(report)
+    if replay_tables:
+        after.append(Section("replay", "Replay of recorded tokens", tuple(replay_tables)))
     return environment.get_template("report.html.j2").render(
         report=report,
         policy=_policy(style, script if charts else None),
@@ -178,7 +184,8 @@ def _with_survival(page_data: Mapping[str, Any] | None, report: Report) -> Mappi
 
 
 def _is_covered(figure: Figure, covered: set[str]) -> bool:
-    return figure.name != "by_arm" and set(figure.metrics) <= covered
+    # The figures of a replay show no metric: no chart stands for them.
+    return figure.name != "by_arm" and bool(figure.metrics) and set(figure.metrics) <= covered
 
 
 def _picture(figure: Figure) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from analysis.report.findings import find_findings
 from analysis.report.notices import find_notices
 from analysis.resampling import BOOTSTRAP_SEED, NUM_REPLICATES
 from analysis.results import Results
-from analysis.runs import Run, Sweep
+from analysis.runs import Notice, Run, Sweep
 from analysis.sources import FileProvenance
 from analysis.summary import ArmSummary, EventShare, RunSummary
 from analysis.windows import FinalWindow
@@ -31,8 +32,12 @@ from harness.records.model import to_record
 SCHEMA_VERSION = 1
 
 
-def build_report(results: Results) -> dict[str, Any]:
-    """Return the content of report.json, in plain JSON types."""
+def build_report(results: Results, notices: Sequence[Notice] = ()) -> dict[str, Any]:
+    """Return the content of report.json, in plain JSON types.
+
+    Args:
+        notices: what is to be said beside that of `results`.
+    """
     sweep, plan = results.sweep, results.sweep.plan
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -74,7 +79,9 @@ def build_report(results: Results) -> dict[str, Any]:
         "code": to_record(plan.code),
         "files": [_file(run, file) for run in sweep.runs for file in run.files],
     }
-    report["notices"] = [dataclasses.asdict(notice) for notice in find_notices(results)]
+    report["notices"] = [
+        dataclasses.asdict(notice) for notice in (*find_notices(results), *notices)
+    ]
     report["findings"] = find_findings(results)
     plain: dict[str, Any] = json.loads(to_json(_encodable(report)))
     return plain

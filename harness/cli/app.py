@@ -129,6 +129,11 @@ VERBS: dict[str, Verb] = {
         arguments.add_compare,
         "compare:compare_command",
     ),
+    "replay": Verb(
+        "count what masks would have done to recorded tokens; recommend a threshold",
+        arguments.add_replay,
+        "replay:replay_command",
+    ),
     "clean": Verb(
         "remove what no run needs any more: old checkpoints, code copies, temporary files",
         arguments.add_clean,

@@ -197,6 +197,72 @@ def _reporting(parser: Parser) -> None:
     )
 
 
+def add_replay(parser: Parser) -> None:
+    parser.add_argument(
+        "paths",
+        metavar="TOKENS",
+        nargs="+",
+        type=Path,
+        help="a sweep's name or folder, a run folder, or files of token records",
+    )
+    parser.add_argument(
+        "--rule",
+        dest="rules",
+        metavar="RULE",
+        action="append",
+        default=[],
+        help="a mask to replay: ipo:eps=0.3, icepop:ratio_low=0.2,ratio_high=5; repeat it per rule",
+    )
+    parser.add_argument(
+        "--curve",
+        dest="curves",
+        metavar="CURVE",
+        action="append",
+        default=[],
+        help="a range of one knob: ipo:eps=0.01..1.0; may be repeated",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="trainer=COLUMN,inference=COLUMN[,…]",
+        default="",
+        help="which columns of a file hold what",
+    )
+    parser.add_argument(
+        "--probabilities",
+        action="store_true",
+        help="these columns hold probabilities, not log-probabilities",
+    )
+    parser.add_argument(
+        "--unstable-ok", action="store_true", help="also read steps without a completion marker"
+    )
+    parser.add_argument(
+        "--max-share",
+        metavar="SHARE",
+        type=_share,
+        default=0.001,
+        help="a recommended threshold masks at most this share of the tokens (default: 0.001)",
+    )
+    parser.add_argument(
+        "--moved",
+        metavar="CHANGE",
+        type=_share,
+        default=0.3,
+        help="and every token whose probability moved by more than this (default: 0.3)",
+    )
+    parser.add_argument(
+        "--window-steps", metavar="N", type=_positive, help="steps per row of the table by step"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("replay"),
+        help="where the replay goes (default: ./replay)",
+    )
+    _profile(parser, "count runs and files as jobs of this profile")
+    _as_json(parser)
+
+
 def add_clean(parser: Parser) -> None:
     _sweep(parser)
     parser.add_argument("--left", action="store_true", help="also remove runs that left the plan")
@@ -301,6 +367,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")
+    return share
 
 
 def _seconds(text: str) -> float:

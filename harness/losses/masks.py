@@ -27,18 +27,22 @@ from typing import Any
 from harness.errors import UsageError
 from harness.losses.arrays import Array, is_above, is_below, namespace
 from harness.losses.quantities import (
+    DPPO_KL_OFFSET,
     binary_kl,
-    coin,
+    dppo_kl,
     is_nonfinite,
+    larger_binary_kl,
     mismatch_k1,
     mismatch_k2,
     mismatch_k3,
     prob_delta,
     sequence_log_ratio,
+    sequence_log_ratio_sum,
 )
 
 __all__ = [
     "CLIP_RULES",
+    "DPPO_KL_OFFSET",
     "DROP_RULES",
     "binary_kl",
     "cap_mask",
@@ -47,10 +51,14 @@ __all__ = [
     "dppo_tv_drop_mask",
     "drop_class",
     "drop_mask",
+    "geometric_band_mask",
     "gspo_clip_mask",
     "ipo_band_drop_mask",
     "ipo_drop_mask",
     "is_nonfinite",
+    "k1_drop_mask",
+    "k2_drop_mask",
+    "k3_drop_mask",
     "keep_all_mask",
     "kpop_drop_mask",
     "mismatch_k1",
@@ -61,11 +69,10 @@ __all__ = [
     "ratio_band_mask",
     "ratio_cap_mask",
     "rise_class",
+    "sequence_band_mask",
+    "sequence_cap_mask",
     "sequence_log_ratio",
 ]
-
-DPPO_KL_OFFSET = 1e-8
-"""Added to both complements 1 - p and 1 - q in DPPO's binary KL (verl and Stable-RL)."""
 
 
 def keep_all_mask(trainer_logprobs: Array, inference_logprobs: Array) -> Array:
@@ -95,13 +102,7 @@ def kpop_drop_mask(
     trainer_logprobs: Array, inference_logprobs: Array, *, phi: float, clamp: float
 ) -> Array:
     """max(D(p || q), D(q || p)) > phi, D the clamped `binary_kl` (Ring-2.6; prime-rl #3283)."""
-    xp = namespace(trainer_logprobs, inference_logprobs)
-    p, not_p, log_p, log_not_p = coin(xp, trainer_logprobs, clamp)
-    q, not_q, log_q, log_not_q = coin(xp, inference_logprobs, clamp)
-    log_odds, log_not_odds = log_p - log_q, log_not_p - log_not_q
-    forward = p * log_odds + not_p * log_not_odds
-    backward = -(q * log_odds + not_q * log_not_odds)
-    return xp.maximum(forward, backward) > phi
+    return larger_binary_kl(trainer_logprobs, inference_logprobs, clamp=clamp) > phi
 
 
 def ipo_band_drop_mask(
@@ -141,12 +142,8 @@ def dppo_kl_drop_mask(
     """
     xp = namespace(trainer_logprobs, inference_logprobs, advantages)
     log_ratio = trainer_logprobs - inference_logprobs
-    not_p = xp.clip(-xp.expm1(trainer_logprobs), 0.0, 1.0)
-    not_q = xp.clip(-xp.expm1(inference_logprobs), 0.0, 1.0)
-    divergence = not_q * (xp.log(not_q + DPPO_KL_OFFSET) - xp.log(not_p + DPPO_KL_OFFSET))
-    divergence = divergence - xp.exp(inference_logprobs) * log_ratio
     moved = xp.where(advantages > 0, log_ratio > 0, log_ratio < 0)
-    return (divergence > delta) & moved
+    return (dppo_kl(trainer_logprobs, inference_logprobs) > delta) & moved
 
 
 def ppo_clip_mask(
@@ -184,6 +181,82 @@ def ratio_cap_mask(
     """r > max_importance_ratio: the loss weighs the token with the cap instead of r."""
     namespace(trainer_logprobs, inference_logprobs)
     return is_above(trainer_logprobs - inference_logprobs, max_importance_ratio)
+
+
+def k1_drop_mask(
+    trainer_logprobs: Array, inference_logprobs: Array, *, ratio_low: float, ratio_high: float
+) -> Array:
+    """q/p < ratio_low or q/p > ratio_high: verl's `token_k1`.
+
+    The bounds are on the engine's probability over the trainer's, the inverse of IcePop's ratio;
+    verl reads a single bound u as [1/u, u].
+    """
+    k1 = mismatch_k1(trainer_logprobs, inference_logprobs)
+    return is_below(k1, ratio_low) | is_above(k1, ratio_high)
+
+
+def k2_drop_mask(trainer_logprobs: Array, inference_logprobs: Array, *, delta: float) -> Array:
+    """k2 = (log r)^2 / 2 > delta: verl's `token_k2`.
+
+    verl cuts log r at +-20 first; below a `delta` of 200 that decides nothing.
+    """
+    return mismatch_k2(trainer_logprobs, inference_logprobs) > delta
+
+
+def k3_drop_mask(trainer_logprobs: Array, inference_logprobs: Array, *, delta: float) -> Array:
+    """k3 = r - 1 - log r > delta: verl's `token_k3`, by expm1.
+
+    verl cuts log r at +-20 first; below a `delta` of 19 that decides nothing.
+    """
+    return mismatch_k3(trainer_logprobs, inference_logprobs) > delta
+
+
+def sequence_cap_mask(
+    trainer_logprobs: Array,
+    inference_logprobs: Array,
+    loss_mask: Array,
+    *,
+    max_importance_ratio: float,
+) -> Array:
+    """Whether the product of the sequence's ratios is above the cap; shape [..., 1].
+
+    Sequence-level TIS: the weight exp(sum of log r) is truncated there (verl `rollout_is:
+    sequence`, TRL `sequence_truncate`).
+    """
+    total = sequence_log_ratio_sum(trainer_logprobs, inference_logprobs, loss_mask)
+    return is_above(total, max_importance_ratio)
+
+
+def sequence_band_mask(
+    trainer_logprobs: Array,
+    inference_logprobs: Array,
+    loss_mask: Array,
+    *,
+    ratio_low: float,
+    ratio_high: float,
+) -> Array:
+    """Whether the product of the sequence's ratios is outside the band; shape [..., 1].
+
+    Sequence-level MIS, which drops the whole sequence (TRL `sequence_mask`).
+    """
+    total = sequence_log_ratio_sum(trainer_logprobs, inference_logprobs, loss_mask)
+    return is_below(total, ratio_low) | is_above(total, ratio_high)
+
+
+def geometric_band_mask(
+    trainer_logprobs: Array,
+    inference_logprobs: Array,
+    loss_mask: Array,
+    *,
+    ratio_low: float,
+    ratio_high: float,
+) -> Array:
+    """Whether the geometric mean of the sequence's ratios is outside the band; shape [..., 1].
+
+    SkyRL's `geometric` sequence mask; verl's `seq_mean_k1` bounds the inverse, q over p.
+    """
+    mean = sequence_log_ratio(trainer_logprobs, inference_logprobs, loss_mask)
+    return is_below(mean, ratio_low) | is_above(mean, ratio_high)
 
 
 def rise_class(

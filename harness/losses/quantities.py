@@ -14,6 +14,9 @@ MAX_LOG_RATIO = math.log(1e30)
 """Log-ratios are cut here before they are exponentiated: float32 ends at 3e38, and a sum of many
 tokens needs headroom (prime-rl)."""
 
+DPPO_KL_OFFSET = 1e-8
+"""Added to both complements 1 - p and 1 - q in DPPO's binary KL (verl and Stable-RL)."""
+
 
 def is_nonfinite(trainer_logprobs: Array, inference_logprobs: Array) -> Array:
     """Whether one of the two log-probabilities is NaN or infinite."""
@@ -41,6 +44,41 @@ def binary_kl(logprobs_a: Array, logprobs_b: Array, *, clamp: float) -> Array:
     return a * (log_a - log_b) + not_a * (log_not_a - log_not_b)
 
 
+def larger_binary_kl(logprobs_a: Array, logprobs_b: Array, *, clamp: float) -> Array:
+    """max(D(a || b), D(b || a)), D the clamped `binary_kl`, in nats (KPop)."""
+    xp = namespace(logprobs_a, logprobs_b)
+    a, not_a, log_a, log_not_a = coin(xp, logprobs_a, clamp)
+    b, not_b, log_b, log_not_b = coin(xp, logprobs_b, clamp)
+    log_odds, log_not_odds = log_a - log_b, log_not_a - log_not_b
+    forward = a * log_odds + not_a * log_not_odds
+    backward = -(b * log_odds + not_b * log_not_odds)
+    return xp.maximum(forward, backward)
+
+
+def dppo_kl(trainer_logprobs: Array, inference_logprobs: Array) -> Array:
+    """D(q || p) = q log(q/p) + (1-q) log((1-q+1e-8) / (1-p+1e-8)) in nats, as verl computes it."""
+    xp = namespace(trainer_logprobs, inference_logprobs)
+    log_ratio = trainer_logprobs - inference_logprobs
+    not_p = xp.clip(-xp.expm1(trainer_logprobs), 0.0, 1.0)
+    not_q = xp.clip(-xp.expm1(inference_logprobs), 0.0, 1.0)
+    divergence = not_q * (xp.log(not_q + DPPO_KL_OFFSET) - xp.log(not_p + DPPO_KL_OFFSET))
+    return divergence - xp.exp(inference_logprobs) * log_ratio
+
+
+def sequence_log_ratio_sum(
+    trainer_logprobs: Array, inference_logprobs: Array, loss_mask: Array
+) -> Array:
+    """Sum of log r over the tokens of each sequence in `loss_mask`: log of the product of ratios.
+
+    Returns:
+        shape [..., 1]; 0 for a sequence without such a token.
+    """
+    xp = namespace(trainer_logprobs, inference_logprobs)
+    log_ratio = trainer_logprobs - inference_logprobs
+    kept = xp.where(loss_mask, log_ratio, xp.zeros_like(log_ratio))
+    return xp.sum(kept, axis=-1, keepdims=True)
+
+
 def sequence_log_ratio(
     trainer_logprobs: Array, inference_logprobs: Array, loss_mask: Array
 ) -> Array:
@@ -50,9 +88,8 @@ def sequence_log_ratio(
         shape [..., 1]; 0 for a sequence without such a token.
     """
     xp = namespace(trainer_logprobs, inference_logprobs)
-    log_ratio = trainer_logprobs - inference_logprobs
-    zeros = xp.zeros_like(log_ratio)
-    total = xp.sum(xp.where(loss_mask, log_ratio, zeros), axis=-1, keepdims=True)
+    total = sequence_log_ratio_sum(trainer_logprobs, inference_logprobs, loss_mask)
+    zeros = xp.zeros_like(trainer_logprobs)
     num_tokens = xp.sum(xp.where(loss_mask, zeros + 1, zeros), axis=-1, keepdims=True)
     return total / xp.clip(num_tokens, 1, None)
 

@@ -14,6 +14,7 @@ Each file has exactly one writer:
       runs/<arm>/seed_<n>/{config,run}.json         the planner
       runs/<arm>/seed_<n>/attempts/<k>/*            the runner of attempt k
       runs/<arm>/seed_<n>/trainer/                  the trainer
+      replay/<part>.json                            who asks a replay of jobs
       report/*                                      the report
 """
 
@@ -167,6 +168,10 @@ class SweepPaths:
     @property
     def report_html(self) -> Path:
         return self.report.html
+
+    def replay_part(self, name: str) -> Path:
+        """What one job of a replay is to count."""
+        return self.root / "replay" / f"{name}.json"
 
     @property
     def lock(self) -> Path:

@@ -223,7 +223,7 @@ assert written.report["kind"] == "comparison"
 banned = {{"hydra", "omegaconf", "submitit", "torch", "wandb"}} & set(sys.modules)
 assert not banned, banned
 harness = {{name for name in sys.modules if name.startswith("harness.")}}
-allowed = ("harness.records", "harness.errors", "harness.near", "harness.losses.masks")
+allowed = ("harness.records", "harness.errors", "harness.near", "harness.losses")
 assert all(name.startswith(allowed) for name in harness), harness
 """
     done = subprocess.run(
