@@ -18,6 +18,7 @@ import yaml
 from harness.cli import tell
 from harness.cli.run import run_sweep_command
 from harness.errors import HarnessError
+from harness.profile import load_profile
 from harness.records.files import canonical_json, write_json
 from harness.records.layout import SweepPaths, outputs_root
 
@@ -68,6 +69,7 @@ def count_on(question: Question, profile: str) -> Tally:
         for place, share in enumerate(shares)
         if share
     }
+    load_profile(profile)  # refused before anything is written
     digest = hashlib.sha256(canonical_json(records)).hexdigest()[:10]
     paths = SweepPaths(outputs_root() / f"replay_{digest}")
     for name, record in records.items():

@@ -2,14 +2,16 @@
 
 100 thresholds each of IPO, IcePop (a symmetric band) and KPop, on one core. Compares a whole replay
 with the plain numpy loop over thresholds, `(moved > eps).mean()`, on tokens in memory; checks that
-both count the same at every threshold, there and on adversarial tokens; and measures the peak
-memory of a replay from Parquet. Prints the ratios; exits 1 where a goal is missed. `--tokens
-2000000` is a short version, and `--parquet-tokens 200000000` measures the memory of more.
+both count the same at every threshold, there and on adversarial tokens; measures the peak memory of
+a replay from Parquet, and the rate at which prime-rl's token export becomes Parquet. Prints the
+ratios; exits 1 where a goal is missed. `--tokens 2000000` is a short version, and
+`--parquet-tokens 200000000` measures the memory of more.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -40,6 +42,7 @@ from tests.analysis.replay.replay_tokens import MadeSource, adversarial_tokens
 MIN_SPEEDUP = 8.0
 MAX_NS_PER_TOKEN = 50.0
 MAX_PARQUET_MB = 400.0
+MIN_CONVERSION = 4.0
 TOKENS_PER_SEQUENCE = 1000
 PIECE_TOKENS = 1 << 20
 
@@ -215,9 +218,66 @@ def check_memory(num_tokens: int) -> bool:
     return is_met
 
 
-def check_conversion() -> bool:
-    """Print the rate of converting JSONL; return whether the goal is met."""
-    return True
+def check_conversion(num_sequences: int = 600, length: int = 1000) -> bool:
+    """Print the rate of converting prime-rl's token export to Parquet, against `json.loads` of its
+    lines; return whether the goal is met."""
+    rng = np.random.default_rng(5)
+    with tempfile.TemporaryDirectory() as folder:
+        step = Path(folder) / "run" / "token_exports" / "step_1"
+        step.mkdir(parents=True)
+        path = step / "rank_0.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for number in range(num_sequences):
+                file.write(_export_line(rng, number, length))
+        (step / "STABLE").touch()
+        os.utime(path, (1.79e9, 1.79e9))
+        start = time.perf_counter()
+        with path.open("rb") as lines:
+            for line in lines:
+                json.loads(line)
+        plain_s = time.perf_counter() - start
+        os.environ["HARNESS_CACHE_DIR"] = "off"
+        start = time.perf_counter()
+        num_tokens = sum(len(chunk) for chunk in open_tokens([str(path.parents[2])]).chunks())
+        ours_s = time.perf_counter() - start
+        size = path.stat().st_size
+    print(
+        f"token export of {num_tokens:,} tokens ({size / 1e6:.0f} MB, {length} per sequence):"
+        f" json.loads alone {plain_s:.2f} s, to Parquet and read {ours_s:.2f} s,"
+        f" {plain_s / ours_s:.1f}x as fast (goal {MIN_CONVERSION:g})"
+    )
+    return plain_s / ours_s >= MIN_CONVERSION
+
+
+def _export_line(rng: np.random.Generator, number: int, length: int) -> str:
+    """Return one sequence as prime-rl's token export holds it."""
+    trainer = -rng.exponential(0.4, length)
+    inference = np.minimum(0.0, trainer + rng.normal(0.0, 0.05, length))
+    ratio = trainer - inference
+    nothing = [None] * length
+    record = {
+        "schema_version": 1,
+        "step": 1,
+        "rank": 0,
+        "micro_step": number,
+        "micro_sequence_idx": 0,
+        "export_sequence_idx": number,
+        "env_name": "scaleswe",
+        "token_ids": rng.integers(0, 150_000, length).tolist(),
+        "position_ids": list(range(length)),
+        "loss_mask": [position > 0 for position in range(length)],
+        "advantages": [0.5] * length,
+        "inference_logprobs": inference.tolist(),
+        "trainer_logprobs": trainer.tolist(),
+        "entropy": rng.exponential(0.4, length).tolist(),
+        "mismatch_kl": (np.expm1(ratio) - ratio).tolist(),
+        "log_importance_ratio": ratio.tolist(),
+        "importance_ratio": np.exp(ratio).tolist(),
+        "prob_delta": (np.exp(trainer) - np.exp(inference)).tolist(),
+        **dict.fromkeys(("is_masked", "is_masked_high", "is_masked_low"), nothing),
+        **dict.fromkeys(("rl_weights", "ce_weights", "ref_kl_weights"), nothing),
+    }
+    return json.dumps(record) + "\n"
 
 
 if __name__ == "__main__":

@@ -6,8 +6,13 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from harness.records.files import write_json
+from harness.records.layout import SweepPaths
+from harness.records.model import RunRecord, to_record
+from tests.analysis.replay.token_files import write_record
 from tests.harness.cli.shell import Shell
 
 # log q, log p per row: the page's two examples, a token that IPO keeps at every threshold, and one
@@ -139,4 +144,70 @@ def test_what_can_t_be_replayed_is_refused_and_nothing_is_written(
     assert message in first
     assert second.startswith("hint: ")
     assert hint in second
+    assert sorted(shell.folder.rglob("*")) == before
+
+
+def write_run(shell: Shell, seed: int) -> Path:
+    """Write a run of an arm with token records: a stand-in, nothing was trained."""
+    paths = SweepPaths(shell.folder / "outputs" / "study").run("ipo", seed)
+    record = RunRecord(
+        schema_version=1,
+        sweep="study",
+        arm="ipo",
+        seed=seed,
+        identity=f"id-{seed}",
+        trainer="builtin",
+        metrics="trainer/metrics.jsonl",
+        metrics_format="prime_rl",
+        tokens="trainer/tokens",
+        tokens_format="harness_parquet",
+    )
+    write_json(paths.record, to_record(record))
+    rng = np.random.default_rng(seed)
+    for step in (1, 2):
+        trainer = -rng.exponential(1.0, 60)
+        inference = np.minimum(0.0, trainer + rng.normal(0.0, 0.5, 60))
+        moved = np.abs(np.exp(trainer.astype(np.float32)) - np.exp(inference.astype(np.float32)))
+        write_record(
+            paths.tokens_file(step),
+            trainer=trainer.tolist(),
+            inference=inference.tolist(),
+            step=step,
+            sequence=(np.arange(60) // 10).tolist(),
+            is_masked=(moved > np.float32(0.3)).tolist(),
+        )
+    return paths.root
+
+
+def test_jobs_of_a_profile_count_what_one_pass_counts(shell: Shell) -> None:
+    for seed in (0, 1, 2):
+        write_run(shell, seed)
+    code, _, err = shell.run("replay", "outputs/study/runs/ipo", "--out", "direct")
+    assert code == 0, err
+    code, _, err = shell.run("replay", "study", "--on", "local", "--out", "jobs")
+    assert code == 0, err
+    assert "3 runs or files in 3 parts" in err
+    direct, jobs = (
+        json.loads((shell.folder / name / "replay.json").read_text()) for name in ("direct", "jobs")
+    )
+    for name in ("num_tokens", "num_sequences", "agreements", "density", "self_check", "curves"):
+        assert jobs[name] == direct[name], name
+    counts = [
+        [(rule["label"], rule["num_masked"], rule["num_undecidable"]) for rule in one["rules"]]
+        for one in (direct, jobs)
+    ]
+    assert counts[0] == counts[1]
+    assert (jobs["num_tokens"], jobs["self_check"]["num_reproduced"]) == (360, 360)
+    # Asked again, no part is counted anew.
+    code, _, err = shell.run("replay", "study", "--on", "local", "--out", "jobs")
+    assert code == 0
+    assert "all done" in err
+
+
+def test_a_profile_that_is_not_there_is_refused_before_anything_is_written(shell: Shell) -> None:
+    write_run(shell, 0)
+    before = sorted(shell.folder.rglob("*"))
+    code, out, err = shell.run("replay", "study", "--on", "nowhere")
+    assert (code, out) == (2, "")
+    assert "nowhere" in err.splitlines()[0]
     assert sorted(shell.folder.rglob("*")) == before
