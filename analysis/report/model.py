@@ -29,7 +29,7 @@ from analysis.windows import FinalWindow
 from harness.records.files import finite_or_text, to_json
 from harness.records.model import to_record
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def build_report(results: Results, notices: Sequence[Notice] = ()) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def test_the_same_records_give_the_same_bytes(written: WrittenReport) -> None:
 
 def test_the_report_is_the_json_file(written: WrittenReport) -> None:
     assert json.loads(written.json.read_text()) == written.report
-    assert written.report["schema_version"] == 1
+    assert written.report["schema_version"] == 2
 
 
 def test_the_page_needs_nothing_from_outside(written: WrittenReport) -> None:
