@@ -386,8 +386,9 @@ def _environment(pid: int) -> str:
 
 
 def test_trainer_gets_the_contract_in_its_environment(
-    make_sweep: MakeSweep, wait_until: WaitUntil
+    make_sweep: MakeSweep, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("HARNESS_CACHE_DIR")  # set for all tests, no part of the contract
     sweep = make_sweep({"ok": TRAINS_SLOWLY}, max_steps=10_000, trainer={"env": {"A": "s{seed}"}})
     submission = sweep.submit()
     runner = sweep.start_runner("ok", submission)

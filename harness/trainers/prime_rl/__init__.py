@@ -1,0 +1,1 @@
+"""The trainer `prime_rl`: prime-rl, called as a program from its own checkout."""
