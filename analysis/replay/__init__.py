@@ -134,13 +134,21 @@ def rules_of(loss: Mapping[str, Any] | None, rules: Sequence[str] | None) -> lis
 
 
 def _own_rule(loss: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of `loss` with the knobs that it says; None where there is none of it."""
+    """Return the rule of `loss` with the knobs that it says; None where there is none of it, or
+    where it can't be."""
     from analysis.replay.rules import RULES, make_rule  # noqa: PLC0415
+    from harness.errors import UsageError  # noqa: PLC0415
 
     spec = RULES.get(str(loss.get("type")))
     if spec is None:
         return None
     knobs = {knob.name: loss.get(knob.name) for knob in spec.knobs}
-    return make_rule(
-        spec.type, {name: value for name, value in knobs.items() if isinstance(value, (int, float))}
-    )
+    numbers = {
+        name: value
+        for name, value in knobs.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    try:
+        return make_rule(spec.type, numbers)
+    except UsageError:  # nobody asked for it; that its decisions aren't checked is noted
+        return None

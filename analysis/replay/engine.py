@@ -108,8 +108,8 @@ def _own_rule(source: TokenSource) -> tuple[OwnRule | None, str]:
         return None, ""
     if source.loss is None:
         return None, (
-            "the records hold the trainer's own decisions, but nothing says under which loss they "
-            "were made: they were not checked"
+            "the records hold the trainer's own decisions, but no one loss is known under which "
+            "they were made: they were not checked"
         )
     try:
         return own_rule(source.loss, source.columns), ""

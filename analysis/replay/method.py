@@ -41,7 +41,7 @@ def _decision_text() -> str:
 
 def _undecidable_text(result: ReplayResult) -> str:
     rounding = (
-        "the log-probabilities were stored as they were computed"
+        "the log-probabilities show no rounding to a few decimals and are taken as exact"
         if result.decimals is None
         else f"the log-probabilities were rounded to {result.decimals} decimals before they were "
         "stored"
@@ -65,7 +65,8 @@ def _interval_text(result: ReplayResult) -> str:
     return (
         f"95 %, over the {result.num_sequences:,} sequences, not over tokens, which are not "
         f"independent within one: of listed rules by a Poisson bootstrap ({result.num_replicates:,}"
-        f" replicates, seed {result.seed}), of curves by sums over sequences."
+        f" replicates, seed {result.seed}), of curves by sums over sequences. Where nothing is "
+        "masked it is 0 to 0, which tells nothing of tokens that weren't recorded."
     )
 
 

@@ -82,10 +82,16 @@ def merge_parts(files: Sequence[Path]) -> Tally:
     for path in files:
         try:
             part = from_json(path.read_text(encoding="utf-8"))
-            whole = part if whole is None else merge(whole, part)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise HarnessError(
                 f"`{path}`: {error}", "delete the folder of that part and start it again"
+            ) from error
+        try:
+            whole = part if whole is None else merge(whole, part)
+        except ValueError as error:
+            raise HarnessError(
+                str(error),
+                "replay them apart, or without --on: one pass uses the columns that all have",
             ) from error
     assert whole is not None
     return whole
@@ -97,9 +103,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         found = count_part(read_json(part_file))
     except HarnessError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+        # On one line: of a run that failed, the last line is what is shown.
+        hint = f" ({error.hint})" if error.hint else ""
+        print(f"error: {error.message}{hint}", file=sys.stderr)
         return error.exit_code
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / TALLY_FILE, found.to_json())

@@ -18,9 +18,10 @@ def recommend(
 
     It is the smallest counted threshold that masks at most `max_share` of the tokens and is at most
     `moved`, so that every token whose probability moved by more is masked. For other curves there
-    is none: which tokens a threshold masks can't be told from how many.
+    is none: which tokens a threshold masks can't be told from how many. Nor is there one where
+    trainer and engine agree exactly on all tokens, as nothing can be chosen by them.
     """
-    if not result.num_tokens:
+    if result.num_identical == result.num_tokens:
         return ()
     return tuple(
         _of_curve(result, curve, max_share, moved)
@@ -85,10 +86,16 @@ def _obstacles(
     found = []
     if any(is_small):
         place = is_small.index(True)
+        # Between the last threshold that masks the tail and this one stand tokens for sure, but on
+        # both sides of `moved` where it is no threshold itself.
+        is_counted = num_tail > 0 and np.float32(curve.thresholds[num_tail - 1]) == np.float32(
+            moved
+        )
+        verb = "keeps" if is_counted else "may keep"
         found.append(
             f"The smallest counted threshold that masks at most {allowed} is "
             f"{format_near(curve.thresholds[place])} ({format_fraction(shares[place])}): it "
-            f"keeps tokens whose probability moved by more than {format_knob(moved)}."
+            f"{verb} tokens whose probability moved by more than {format_knob(moved)}."
         )
     else:
         found.append(
@@ -99,5 +106,9 @@ def _obstacles(
         found.append(
             f"At {format_near(curve.thresholds[num_tail - 1])}, the largest one that masks that "
             f"tail, {format_fraction(shares[num_tail - 1])} are masked."
+        )
+    elif any(is_small):
+        found.append(
+            f"No threshold as small as {format_knob(moved)} was counted: let the curve begin there."
         )
     return tuple(found)

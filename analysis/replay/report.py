@@ -43,15 +43,17 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder that holds something else than an earlier replay.
 
     Raises:
-        UsageError: it does, or is a file.
+        UsageError: it does, or it or one of the folders that it is in is a file.
     """
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / "replay.json").is_file():
             raise UsageError(
                 f"`{folder}` holds other files", "name another folder with --out, or an empty one"
             )
-    elif folder.exists():
-        raise UsageError(f"`{folder}` is a file", "name a folder with --out")
+        return
+    above = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not above.is_dir():
+        raise UsageError(f"`{above}` is a file", "name a folder with --out")
 
 
 def write_replay(
@@ -101,7 +103,10 @@ def write_replay(
             if path.suffix in (".png", ".svg") and path not in pictures:
                 path.unlink()
     except OSError as error:
-        raise HarnessError(f"`{folder}` can't be written: {error.strerror or error}") from error
+        raise HarnessError(
+            f"`{folder}` can't be written: {error.strerror or error}",
+            "name another folder with --out",
+        ) from error
     return WrittenReplay(folder, tuple(pictures))
 
 

@@ -25,6 +25,8 @@ NUM_POINTS = 100
 """Thresholds of a curve that doesn't say how many."""
 MAX_POINTS = 10_000
 _LEAST_ROUND = 20
+_NARROWEST_STEP = 1.01
+"""Points closer than this aren't cut to three digits, which would make them one."""
 _WIDEST_STEP = 1.2
 """Points as close as this are moved to round numbers: the order stays, and nobody misses them."""
 INVERSE = "1/ratio_high"
@@ -115,14 +117,16 @@ def make_curve(
 def _round_geomspace(low: float, high: float, num_points: int) -> FloatArray:
     """Return points evenly in the logarithm, as numbers that people would choose.
 
-    Points between the ends have three digits; where they stand close enough, the nearest one to
-    each of 1, 2, 3 and 5 times a power of ten is that number itself.
+    Points between the ends have three digits, unless those can't tell them apart; where they stand
+    close enough, the nearest one to each of 1, 2, 3 and 5 times a power of ten is that number
+    itself.
     """
     points = np.geomspace(low, high, num_points)
     if num_points < _LEAST_ROUND or high / low > _WIDEST_STEP ** (num_points - 1):
         return points
-    digits = np.floor(np.log10(points[1:-1]))
-    points[1:-1] = np.round(points[1:-1] / 10**digits, 2) * 10**digits
+    if high / low > _NARROWEST_STEP ** (num_points - 1):
+        digits = np.floor(np.log10(points[1:-1]))
+        points[1:-1] = np.round(points[1:-1] / 10**digits, 2) * 10**digits
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for number in (float(f"{digit}e{decade}") for decade in decades for digit in (1, 2, 3, 5)):
         if low < number < high:
@@ -166,18 +170,19 @@ def parse_curve(text: str) -> CurveRequest:
 
 
 def _options(text: str, options: list[str]) -> tuple[int, bool | None]:
-    num_points, is_log = NUM_POINTS, None
+    num_points: int | None = None
+    is_log: bool | None = None
     for option in (option.strip() for option in options):
-        if option.isdecimal():
+        if option.isdecimal() and num_points is None:
             num_points = int(option)
-        elif option in ("log", "linear"):
+        elif option in ("log", "linear") and is_log is None:
             is_log = option == "log"
         else:
             raise UsageError(
                 f"`{option}` at the end of curve `{text}`",
-                "after the knobs come `:200` (thresholds), `:log` and `:linear`",
+                "after the knobs come `:200` (thresholds) and one of `:log` and `:linear`",
             )
-    return num_points, is_log
+    return NUM_POINTS if num_points is None else num_points, is_log
 
 
 def _fixed(spec: RuleSpec, knob: str, given: Mapping[str, float | str]) -> dict[str, float | str]:

@@ -353,9 +353,9 @@ def file_table(result: ReplayResult) -> Table:
 
 
 def loss_text(result: ReplayResult) -> str:
-    """Return the loss of the run that made the tokens, or that nothing says it."""
+    """Return the loss of the run that made the tokens, or that no one loss is known."""
     if result.loss is None:
-        return "not recorded"
+        return "no one loss that is known"
     knobs = {key: value for key, value in result.loss.items() if key != "type"}
     name = format_knob(result.loss.get("type", "custom"))
     return f"{name} ({format_knobs(knobs)})" if knobs else name

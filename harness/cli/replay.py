@@ -116,12 +116,13 @@ def _count_on(
         texts, columns=columns, probabilities=probabilities, unstable_ok=unstable_ok
     )
     question = Question(
-        items=tuple(runs_or_files(texts)),
+        pieces=tuple(map(tuple, runs_or_files(texts))),
         rules=tuple(parse_rule(text).label for text in rules_of(source.loss, rules)),
         curves=tuple(curves or DEFAULT_CURVES),
         columns=columns,
         probabilities=probabilities,
         unstable_ok=unstable_ok,
+        stamp=source.stamp(),
     )
     for text in question.curves:
         parse_curve(text)
@@ -145,6 +146,7 @@ def parse_columns(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         role, is_given, column = part.partition("=")
+        role = role.strip()
         if not is_given or not column:
             raise UsageError(
                 f"--columns {part}: want ROLE=COLUMN", "such as --columns trainer=p,inference=q"

@@ -35,15 +35,17 @@ class Question:
     """What is asked of the records, as users write it.
 
     Attributes:
-        items: runs or files, each read whole by one part.
+        pieces: runs or files that only make sense together, each read by one part.
+        stamp: another one once the files have changed, which makes it another question.
     """
 
-    items: tuple[str, ...]
+    pieces: tuple[tuple[str, ...], ...]
     rules: tuple[str, ...]
     curves: tuple[str, ...]
     columns: Mapping[str, str]
     probabilities: bool | None
     unstable_ok: bool
+    stamp: str
 
 
 def count_on(question: Question, profile: str) -> Tally:
@@ -55,11 +57,11 @@ def count_on(question: Question, profile: str) -> Tally:
     """
     from analysis.replay.part import TALLY_FILE, merge_parts, part_record  # noqa: PLC0415 (numpy)
 
-    shares = [question.items[place::MAX_PARTS] for place in range(MAX_PARTS)]
+    shares = [question.pieces[place::MAX_PARTS] for place in range(MAX_PARTS)]
     records = {
         f"part_{place:03d}": part_record(
             place,
-            [str(Path(item).absolute()) for item in share],
+            [str(Path(path).absolute()) for piece in share for path in piece],
             rules=question.rules,
             curves=question.curves,
             columns=question.columns,
@@ -70,11 +72,12 @@ def count_on(question: Question, profile: str) -> Tally:
         if share
     }
     load_profile(profile)  # refused before anything is written
-    digest = hashlib.sha256(canonical_json(records)).hexdigest()[:10]
+    digest = hashlib.sha256(canonical_json([records, question.stamp])).hexdigest()[:10]
     paths = SweepPaths(outputs_root() / f"replay_{digest}")
     for name, record in records.items():
         write_json(paths.replay_part(name), record)
-    tell(f"{paths.name}: {len(question.items)} runs or files in {len(records)} parts")
+    num_paths = sum(len(piece) for piece in question.pieces)
+    tell(f"{paths.name}: {num_paths} runs or files in {len(records)} parts")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{paths.name}.yaml"
         file.write_text(yaml.safe_dump(_sweep(paths, records), sort_keys=False))

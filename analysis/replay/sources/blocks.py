@@ -212,6 +212,23 @@ def is_rounded(values: FloatArray, decimals: int) -> bool:
     return bool(np.array_equal(nearest, values.astype(np.float32)))
 
 
+def narrow_type(blocks: list[Block]) -> str:
+    """Return the 16-bit type that all log-probabilities are numbers of; empty where none.
+
+    Empty, too, where there are so few different values that it may be chance.
+    """
+    parts = [one for block in blocks for one in (block.trainer, block.inference)]
+    values = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.float32)
+    if len(values) < _MIN_DISTINCT:
+        return ""
+    # The coarser one first: near 0, its numbers are float16 numbers, too.
+    if not (values.view(np.uint32) & np.uint32(0xFFFF)).any():
+        return "bfloat16"
+    with np.errstate(over="ignore", under="ignore"):
+        is_half = np.array_equal(values.astype(np.float16).astype(np.float32), values)
+    return "float16" if is_half else ""
+
+
 def looks_like_probabilities(values: FloatArray) -> bool:
     """Whether all finite values lie in (0, 1]: log-probabilities never do."""
     finite = values[np.isfinite(values)]

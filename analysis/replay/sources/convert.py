@@ -26,7 +26,7 @@ from analysis.replay.sources.parquet import open_parquet
 from analysis.replay.tokens import CHUNK_TOKENS
 from analysis.sources.cache import cache_dir
 
-VERSION = 1
+VERSION = 2
 """To be raised whenever a reader makes something else of a file than before."""
 
 MAX_TOTAL_BYTES = 20 * 10**9

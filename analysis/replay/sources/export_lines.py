@@ -22,6 +22,7 @@ from analysis.replay.tokens import BoolArray, IntArray
 REQUIRED = ("trainer_logprobs", "inference_logprobs", "loss_mask")
 OPTIONAL = ("advantages", "is_masked", "rl_weights")
 
+_MAX_STEP = 1 << 62
 _OF_NUMBERS = (float, int, type(None))
 _KINDS = dict.fromkeys(("loss_mask", "is_masked"), (bool, type(None)))
 
@@ -85,7 +86,7 @@ def take_apart(text: bytes, start: int, end: int) -> Record:
         elif name in REQUIRED or place_of is not None:
             raise OddLinesError
     step = record.get("step")
-    if not isinstance(step, int) or isinstance(step, bool):
+    if not _is_step(step):
         raise OddLinesError
     return Record(identity(record), step, lists)
 
@@ -137,6 +138,10 @@ def parse(records: Sequence[Record]) -> Columns:
     )
 
 
+def _is_step(value: Any) -> bool:
+    return type(value) is int and abs(value) < _MAX_STEP
+
+
 def parse_slowly(line: bytes) -> tuple[tuple[Any, ...], int, Columns] | None:
     """Return identity, step and tokens of one line in the plainest way; None if it is no record."""
     try:
@@ -144,7 +149,7 @@ def parse_slowly(line: bytes) -> tuple[tuple[Any, ...], int, Columns] | None:
         step = record["step"]
         lists = {name: record.get(name) for name in (*REQUIRED, *OPTIONAL)}
         length = len(lists["loss_mask"])
-        if type(step) is not int or any(type(lists[name]) is not list for name in REQUIRED):
+        if not _is_step(step) or any(type(lists[name]) is not list for name in REQUIRED):
             return None
         if any(one is not None and len(one) != length for one in lists.values()):
             return None

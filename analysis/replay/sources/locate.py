@@ -14,13 +14,12 @@ from analysis.replay.sources.harness_runs import find_runs, is_record, run_parts
 from analysis.replay.sources.npz import MAGIC as NPZ_MAGIC
 from analysis.replay.sources.npz import npz_part
 from analysis.replay.sources.parquet import MAGIC as PARQUET_MAGIC
-from analysis.replay.sources.parquet import parquet_part
+from analysis.replay.sources.parquet import parquet_part, read_metadata
 from analysis.replay.sources.prime_rl_config import find_loss
 from analysis.replay.sources.source import Part, PartsSource
 from analysis.replay.sources.streams import ZSTD_MAGIC
 from analysis.replay.sources.texts import csv_part, jsonl_part
 from analysis.replay.sources.traces import STEPS_NOTE, traces_folder, traces_part
-from analysis.replay.tokens import TokenSource
 from analysis.sources.contents import entries, head_rows, is_text, read_head
 from harness.errors import UsageError
 from harness.near import near_miss
@@ -29,6 +28,10 @@ _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".csv", ".tsv", ".npz")
 _KNOWN = (
     "a run or a sweep of this project, a run folder of prime-rl with `token_exports` or traces, or "
     "Parquet, JSONL, CSV or NPZ files"
+)
+MAPPED_RECORDS = (
+    "columns are mapped, so token records of runs are read as any other table: steps that a resume "
+    "made anew count twice, and no loss is known"
 )
 _MAX_LISTED = 5
 _MAX_LINE_BYTES = 1 << 30
@@ -62,7 +65,7 @@ def open_tokens(
     columns: Mapping[str, str] = NO_COLUMNS,
     unstable_ok: bool = False,
     probabilities: bool | None = None,
-) -> TokenSource:
+) -> PartsSource:
     """Return the token records under `paths` as one source.
 
     A path is a run folder or a sweep of this project (or `runs/<arm>` of one), a run folder of
@@ -91,35 +94,67 @@ def open_tokens(
         raise UsageError("no token records are named", f"name {_KNOWN}")
     options = _Options(columns, unstable_ok, probabilities)
     found = _Found()
-    for text in paths:
-        path = Path(text).expanduser() if text.startswith("~/") else Path(text)
+    for named in _together([_expanded(text) for text in paths]):
         try:
-            if not path.exists():
-                raise _missing(path)
-            if path.is_dir():
-                _add_folder(path, options, found)
+            if named[0].is_dir():
+                _add_folder(named[0], options, found)
             else:
-                _add_files([path], options, found)
+                _add_files(named, options, found)
         except OSError as error:
+            where = error.filename or named[0]
             raise UsageError(
-                f"`{path}` can't be read: {error.strerror or error}", "make it readable"
+                f"`{where}` can't be read: {error.strerror or error}", "make it readable"
             ) from error
     return _source(paths, options, found)
 
 
-def runs_or_files(paths: Sequence[str]) -> list[str]:
-    """Return what `paths` hold as pieces that can be read apart, in their order: runs, or files.
+def _expanded(text: str) -> Path:
+    path = Path(text).expanduser() if text.startswith("~/") else Path(text)
+    try:
+        if not path.exists():
+            raise _missing(path)
+    except OSError as error:
+        raise UsageError(
+            f"`{path}` can't be read: {error.strerror or error}", "make it readable"
+        ) from error
+    return path
 
-    A piece is never split: sequences, resumes and completion markers are within one.
-    """
-    found: list[str] = []
-    for text in paths:
-        path = Path(text)
-        runs = (
-            [run for run in find_runs(path) if tokens_of(run)[0].exists()] if path.is_dir() else []
-        )
-        found += [str(run) for run in runs] or [text]
+
+def _together(paths: Sequence[Path]) -> list[list[Path]]:
+    """Return each folder alone, and files that follow each other: some may be of one run."""
+    found: list[list[Path]] = []
+    for path in paths:
+        if found and not path.is_dir() and not found[-1][0].is_dir():
+            found[-1].append(path)
+        else:
+            found.append([path])
     return found
+
+
+def runs_or_files(paths: Sequence[str]) -> list[list[str]]:
+    """Return what `paths` hold as pieces that can be read apart, in their order: a run, a file, or
+    the files that were named of one run.
+
+    A piece is never split: sequences, resumes and completion markers are within one. What two paths
+    lead to is in one piece.
+    """
+    pieces: dict[str, list[str]] = {}
+    for text in paths:
+        path = _expanded(text)
+        folders = {run: tokens_of(run)[0] for run in find_runs(path)} if path.is_dir() else {}
+        runs = {run: folder for run, folder in folders.items() if folder.exists()}
+        for run, folder in runs.items():
+            pieces.setdefault(os.path.realpath(folder), []).append(str(run))
+        if not runs:
+            whole = path.parent if _is_of_run(path) else path
+            pieces.setdefault(os.path.realpath(whole), []).append(str(path))
+    return [list(dict.fromkeys(piece)) for piece in pieces.values()]
+
+
+def _is_of_run(path: Path) -> bool:
+    if path.is_dir() or not read_head(path).startswith(PARQUET_MAGIC):
+        return False
+    return is_record(read_metadata(path))
 
 
 def _source(paths: Sequence[str], options: _Options, found: _Found) -> PartsSource:
@@ -133,6 +168,8 @@ def _source(paths: Sequence[str], options: _Options, found: _Found) -> PartsSour
     problems = list(dict.fromkeys(found.problems))
     if options.columns and not found.uses_columns:
         problems.append("the column mapping isn't used: these records name their columns")
+    if options.probabilities and not found.uses_columns:
+        problems.append("probabilities were asked for, but these records hold log-probabilities")
     if found.without:
         named = ", ".join(f"`{path}`" for path in found.without[:_MAX_LISTED])
         more = len(found.without) - _MAX_LISTED
@@ -207,9 +244,11 @@ def _add_files(files: Sequence[Path], options: _Options, found: _Found) -> None:
             part, metadata = parquet_part(path, options.columns, options.probabilities)
             if is_record(metadata) and not options.columns:
                 of_runs.setdefault(os.path.realpath(path.parent), []).append(path)
-            else:
-                found.parts.append(part)
-                found.uses_columns = True
+                continue
+            found.parts.append(part)
+            found.uses_columns = True
+            if is_record(metadata):
+                found.problems.append(MAPPED_RECORDS)
         else:
             _add_other(path, head, options, found)
     for paths in of_runs.values():

@@ -23,6 +23,12 @@ MAGIC = b"PK\x03\x04"
 
 _PEEKED_TOKENS = 1 << 13
 _KINDS = {"loss_mask": "biu", "is_masked": "biu", "sequence": "iu", "step": "iu"}
+_WANTED = {
+    "loss_mask": "true and false",
+    "is_masked": "true and false",
+    "sequence": "whole numbers",
+    "step": "whole numbers",
+}
 
 
 @dataclass(frozen=True)
@@ -142,9 +148,14 @@ def _check(
         what = "Python objects, which are never read" if dtype.hasobject else str(dtype)
         raise UsageError(
             f"`{path}`: array `{name}` ({role}) holds {what}",
-            "store it as numbers, or as true and false",
+            f"store it as {_WANTED.get(role, 'real numbers')}",
         )
-    if found != shape or len(shape) not in (1, 2):
+    if len(shape) not in (1, 2):
+        raise UsageError(
+            f"`{path}`: array `{name}` ({role}) has {len(found)} dimensions",
+            "all arrays must be [tokens], or all [sequences, tokens]",
+        )
+    if found != shape:
         raise UsageError(
             f"`{path}`: array `{name}` ({role}) has shape {found}, the trainer's has {shape}",
             "all arrays must be [tokens], or all [sequences, tokens]",

@@ -103,6 +103,21 @@ def parquet_part(
     return part, dict(schema.metadata or {})
 
 
+def read_metadata(path: Path) -> dict[bytes, bytes]:
+    """Return the metadata of a Parquet file.
+
+    Raises:
+        UsageError: the file can't be read.
+    """
+    import pyarrow as pa  # noqa: PLC0415 (slow to import, and only needed for this format)
+
+    try:
+        with open_parquet(path) as file:
+            return dict(file.schema_arrow.metadata or {})
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, error) from error
+
+
 def unreadable(path: Path, error: Exception) -> UsageError:
     reason = " ".join(str(error).split())
     return UsageError(

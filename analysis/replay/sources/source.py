@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from analysis.replay.sources.blocks import (
     find_decimals,
     is_rounded,
     looks_like_probabilities,
+    narrow_type,
 )
 from analysis.replay.tokens import CHUNK_TOKENS, TokenChunk, TokenColumns, TokenFile
 from harness.errors import UsageError
@@ -89,6 +91,12 @@ class PartsSource:
         self._given_problems += unsure
         is_log = not any(part.probabilities for part in self._parts)
         self.decimals = find_decimals(blocks) if is_log else None
+        narrow = narrow_type(blocks) if is_log else ""
+        if narrow:
+            self._given_problems += (
+                f"all log-probabilities are {narrow} numbers: tokens within that type's rounding "
+                "of an edge aren't counted as undecidable",
+            )
         counts = [part.num_tokens for part in self._parts]
         known = [count for count in counts if count is not None]
         self.num_tokens = sum(known) if len(known) == len(counts) else None
@@ -107,6 +115,14 @@ class PartsSource:
 
     def files(self) -> tuple[TokenFile, ...]:
         return tuple(self._files)
+
+    def stamp(self) -> str:
+        """Return a text that is another one once a file of the source has changed, come or gone: by
+        sizes and times, nothing is read."""
+        files = [path for part in self._parts for path in getattr(part, "files", (part.path,))]
+        found = [(path.stat() if path.exists() else None, str(path)) for path in files]
+        known = [(name, status and (status.st_size, status.st_mtime_ns)) for status, name in found]
+        return hashlib.sha256(repr(known).encode(errors="surrogateescape")).hexdigest()
 
     def problems(self) -> tuple[str, ...]:
         return (*self._given_problems, *self._found_problems)
@@ -215,10 +231,14 @@ def _readable(part: Part, tally: Tally) -> Iterator[Block]:
     try:
         yield from part.blocks(tally)
     except OSError as error:
-        raise UsageError(
-            f"`{part.path}` can't be read: {error.strerror or error}",
-            "make it readable; the folder for temporary files must be writable, too",
-        ) from error
+        raise _no_reading(part, error) from error
+
+
+def _no_reading(part: Part, error: OSError) -> UsageError:
+    return UsageError(
+        f"`{part.path}` can't be read: {error.strerror or error}",
+        "make it readable; the folder for temporary files must be writable, too",
+    )
 
 
 def _advice(excluded: Counter[str]) -> str:
@@ -239,7 +259,10 @@ def _peek(parts: Sequence[Part]) -> list[Block]:
     places = np.unique(np.linspace(0, len(parts) - 1, _MAX_PEEKED).round().astype(int))
     blocks = []
     for place in places.tolist():
-        block = parts[place].peek()
+        try:
+            block = parts[place].peek()
+        except OSError as error:
+            raise _no_reading(parts[place], error) from error
         if block is not None and len(block):
             blocks.append(block)
     return blocks

@@ -23,6 +23,8 @@ _DELIMITERS = ",\t;"
 _BOM = b"\xef\xbb\xbf"
 _NULLS = ["", "null", "None", "NA"]
 _BLOCK_BYTES = 4 << 20
+_MAX_WHOLE = 1 << 1023
+"""Whole numbers from here on may have no float."""
 _CONVERSION = re.compile(
     r"CSV column #(\d+): Row #(\d+): CSV conversion error.*invalid value '(.*)'"
 )
@@ -60,6 +62,10 @@ def csv_part(
         UsageError: a column is missing.
     """
     header = csv_header(head)
+    if not header:
+        raise UsageError(
+            f"`{path}` has no line of column names that can be read", "write it as CSV in UTF-8"
+        )
     roles = choose_roles(path, header, columns, probabilities)
     for role, column in roles.columns.items():
         if header.count(column) > 1:
@@ -184,7 +190,7 @@ def _fits_one(role: str, cell: Any) -> bool:
         return kind in (int, str) and (kind is str or abs(cell) < 1 << 62)
     if role == "step":
         return kind is int and abs(cell) < 1 << 62
-    return kind in (int, float)
+    return kind is float or (kind is int and abs(cell) < _MAX_WHOLE)
 
 
 def _wanted(role: str, is_list: bool) -> str:
@@ -263,7 +269,7 @@ class CsvReader:
         if found is None or name not in roles:
             return UsageError(f"`{self.path}` can't be read as CSV: {reason}", "mend that line")
         return UsageError(
-            f"`{self.path}`: row {found[2]}: column `{name}` ({roles[name]}) holds `{found[3]}`",
+            f"`{self.path}`: line {found[2]}: column `{name}` ({roles[name]}) holds `{found[3]}`",
             f"it must hold {_wanted(roles[name], False)}",
         )
 

@@ -44,11 +44,15 @@ STEPS_NOTE = (
 )
 
 _FOLDERS = ("monitors/file/traces", "traces", ".")
+_OF_NODES = ("mask", "logprobs", "advantages")
 _FIELDS = ("trainer_logprobs", "advantages", "is_masked")
 _NOT_STREAMS = (ANNOTATIONS, "live")
 _SHARE_BYTES = 32 << 20
 """Packed bytes whose traces are joined at once, in memory."""
 _MAX_SHARES = 256
+_MAX_STEP = 1 << 62
+_MAX_WHOLE = 1 << 1023
+"""Whole numbers from here on may have no float."""
 
 Json = dict[str, Any]
 
@@ -120,7 +124,7 @@ class TracesReader:
             files = [stack.enter_context(share.open("w")) for share in shares]
 
             def write(record: Json) -> None:
-                place = zlib.crc32(record["id"].encode()) % len(files)
+                place = zlib.crc32(record["id"].encode(errors="surrogatepass")) % len(files)
                 files[place].write(json.dumps(record) + "\n")
 
             trained: set[int] = set()
@@ -147,11 +151,12 @@ class TracesReader:
 
 def _needed(branch: Json) -> Json:
     lists = {name: branch[name] for name in _FIELDS if isinstance(branch.get(name), list)}
-    return {"index": branch.get("index"), **lists}
+    index = branch.get("index")
+    return {"index": index if type(index) is int else None, **lists}
 
 
 def _node(node: Json) -> Json:
-    names = ("parent", "mask", "logprobs", "advantages")
+    names = ("parent", *_OF_NODES)
     tokens = node.get("token_ids")
     length = len(tokens) if isinstance(tokens, list) else 0
     return {"length": length, **{name: node.get(name) for name in names}}
@@ -161,7 +166,7 @@ def _step(episode: Json) -> int | None:
     run = episode.get("run")
     work = run.get("work") if isinstance(run, dict) else None
     step = work.get("step") if isinstance(work, dict) else None
-    return step if type(step) is int else None
+    return step if type(step) is int and abs(step) < _MAX_STEP else None
 
 
 def _dicts(value: Any) -> list[Json]:
@@ -226,6 +231,11 @@ def _align(trace: Json, index: Any, stream: Mapping[str, Any], tally: Tally) -> 
     given = {name: stream.get(name) or [] for name in ("advantages", "is_masked")}
     if any(len(one) not in (0, len(trainer)) for one in given.values()):
         return None
+    if any(value is not None and type(value) is not bool for value in given["is_masked"]):
+        return None
+    of_nodes = (nodes[place][name] for place in paths[index] for name in _OF_NODES)
+    if any(one is not None and not isinstance(one, list) for one in of_nodes):
+        return None
     cursor = 0
     num_outside = 0
     for place in paths[index]:
@@ -259,7 +269,10 @@ def _align(trace: Json, index: Any, stream: Mapping[str, Any], tally: Tally) -> 
 
 
 def _are_numbers(values: list[Any]) -> bool:
-    return all(value is None or type(value) in (int, float) for value in values)
+    return all(
+        value is None or type(value) is float or (type(value) is int and abs(value) < _MAX_WHOLE)
+        for value in values
+    )
 
 
 def _branch_paths(nodes: list[Json]) -> list[list[int]]:

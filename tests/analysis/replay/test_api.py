@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 
 from analysis.replay import DEFAULT_RULES, replay, run_replay
+from analysis.replay.part import main, part_record
 from analysis.replay.rules import parse_rule
 from harness.errors import UsageError
 from tests.analysis.replay.made_results import RULES, draw_tokens, made_result
+from tests.analysis.replay.token_files import write_record
 
 
 @pytest.fixture
@@ -63,3 +66,32 @@ def test_importing_it_loads_no_third_party_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("eps", [-3, True])
+def test_a_loss_that_is_no_rule_is_noted_and_refuses_nothing(tmp_path: Path, eps: object) -> None:
+    loss = {"type": "ipo", "eps": eps}
+    path = write_record(tmp_path / "step.parquet", trainer=[-1.0], inference=[-1.5], loss=loss)
+    found = run_replay(path)
+    assert "ipo:eps=1" not in [rule.label for rule in found.rules]
+    assert found.self_check is None
+    assert any("decisions were not checked" in warning for warning in found.warnings)
+
+
+def test_a_part_that_fails_says_why_on_its_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = part_record(
+        0,
+        [str(tmp_path / "nothing.csv")],
+        rules=["ipo"],
+        curves=[],
+        columns={},
+        probabilities=None,
+        unstable_ok=False,
+    )
+    (tmp_path / "part.json").write_text(json.dumps(record))
+    assert main([str(tmp_path / "part.json"), str(tmp_path / "out")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "nothing.csv` doesn't exist (" in line
+    assert not (tmp_path / "out").exists()

@@ -239,7 +239,7 @@ def test_decisions_of_sequence_rules_are_checked_on_whole_sequences() -> None:
 @pytest.mark.parametrize(
     ("loss", "reason"),
     [
-        (None, "nothing says under which loss"),
+        (None, "no one loss is known under which"),
         ({"type": "default"}, "there is no mask rule for loss type `default`"),
         ({"type": "ipo"}, "the record of loss `ipo` doesn't say its knob `eps`"),
     ],

@@ -50,8 +50,9 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds other files"):
         check_folder(tmp_path)
-    with pytest.raises(UsageError, match="is a file"):
-        check_folder(tmp_path / "notes.txt")
+    for inside in ("notes.txt", "notes.txt/replay"):
+        with pytest.raises(UsageError, match="notes.txt` is a file"):
+            check_folder(tmp_path / inside)
 
 
 def test_the_record_holds_every_count_and_its_density_adds_up() -> None:

@@ -238,6 +238,8 @@ def test_a_curve_takes_points_spacing_and_other_knobs() -> None:
         ("ipo:eps=0.1..2", "`eps` of rule `ipo` is 2"),
         ("ipo:eps=0.1..1:many", "`many` at the end of curve"),
         ("ipo:eps=0.1..1:1", "a curve of 1 thresholds"),
+        ("ipo:eps=0.1..1:10:20", "`20` at the end of curve"),
+        ("ipo:eps=0.1..1:log:linear", "`linear` at the end of curve"),
         ("kpop:clamp=1e-8..1e-4", "no curve runs over `clamp` of rule `kpop`"),
         ("icepop:ratio_high=0.1..5", "`ratio_low` 0.2 is above `ratio_high` 0.1"),
         ("icepop:ratio_high=1/ratio_high,ratio_low=0.1..0.5", "`1/ratio_high` in a curve"),
@@ -251,3 +253,12 @@ def test_a_curve_that_cannot_be_read_is_refused(text: str, message: str) -> None
 
 def test_a_made_curve_is_what_its_text_says() -> None:
     assert make_curve("ipo", "eps", 0.01, 1.0, num_points=50) == parse_curve("ipo:eps=0.01..1:50")
+
+
+@pytest.mark.parametrize("text", ["gspo:ratio_high=1.0001..1.1", "ipo:eps=0.29..0.31:3000"])
+def test_a_narrow_curve_has_all_its_thresholds_within_its_range(text: str) -> None:
+    curve = parse_curve(text)
+    assert len(curve.thresholds) == (3000 if ":3000" in text else 100)
+    low, high = (float(end) for end in text.split("=")[1].removesuffix(":3000").split(".."))
+    ends = np.array([low, high], np.float32).tolist()
+    assert [curve.thresholds[0], curve.thresholds[-1]] == ends

@@ -263,3 +263,17 @@ def test_a_line_longer_than_the_first_bytes_is_recognised(tmp_path: Path) -> Non
     path = tmp_path / "tokens.jsonl"
     path.write_text(to_lines([record]))
     assert len(read_all(open_tokens([str(path)]))) == length
+
+
+def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
+    path = write_export(tmp_path, [export_record()])
+    (path.parent / "rank_1.jsonl").mkdir()
+    with pytest.raises(UsageError, match=r"rank_1.jsonl` can't be read"):
+        open_tokens([str(tmp_path)])
+
+
+def test_a_step_that_is_no_step_is_a_bad_line(tmp_path: Path) -> None:
+    write_export(tmp_path, [export_record(), export_record(step=10**30, micro_step=1)])
+    source = open_tokens([str(tmp_path)])
+    assert len(read_all(source)) == 2
+    assert source.files()[0].num_bad_lines == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.replay.sources import open_tokens
+from analysis.replay.sources import open_tokens, runs_or_files
 from harness.errors import UsageError
 from harness.records.files import write_json
 from harness.records.layout import RunPaths, SweepPaths
@@ -161,3 +161,38 @@ def test_a_path_that_is_not_there_is_an_error_with_the_nearest_name(tmp_path: Pa
         open_tokens([str(tmp_path / "demo")])
     with pytest.raises(UsageError, match="no token records are named"):
         open_tokens([])
+
+
+def test_files_of_a_run_that_are_named_one_by_one_are_taken_together(tmp_path: Path) -> None:
+    run = make_run(SweepPaths(tmp_path).run("ipo", 0))
+    files = [add_step(run, step, attempt=attempt) for step, attempt in ((1, 1), (2, 2), (3, 1))]
+    source = open_tokens([str(path) for path in files])
+    assert len(read_all(source)) == 4
+    assert [file.excluded for file in source.files()] == [{}, {}, {"superseded by a resume": 2}]
+
+
+def test_a_run_is_one_piece_however_often_it_is_named(tmp_path: Path) -> None:
+    runs = [make_run(SweepPaths(tmp_path).run("ipo", seed)) for seed in (0, 1)]
+    files = [add_step(run, step) for run in runs for step in (1, 2)]
+    names = [str(run.root) for run in runs]
+    assert runs_or_files([str(tmp_path), names[0]]) == [[names[0]], [names[1]]]
+    assert runs_or_files([names[1], str(files[3])]) == [[names[1], str(files[3])]]
+    named = [str(path) for path in files[:2]]
+    assert runs_or_files(named) == [named]
+
+
+def test_files_of_any_origin_are_pieces_of_their_own(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("trainer,inference\n-1,-1\n")
+    (tmp_path / "c.csv").symlink_to("a.csv")
+    names = [str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv")]
+    assert runs_or_files(names) == [[names[0], names[2]], [names[1]]]
+
+
+def test_what_a_mapping_of_columns_does_to_records_of_runs_is_said(tmp_path: Path) -> None:
+    run = make_run(SweepPaths(tmp_path).run("ipo", 0))
+    path = str(add_step(run, 1))
+    source = open_tokens([path], columns={"trainer": "trainer_logprob"})
+    assert "read as any other table" in source.problems()[0]
+    problems = open_tokens([path], probabilities=True).problems()
+    assert "these records hold log-probabilities" in problems[0]

@@ -220,7 +220,7 @@ def test_text_where_numbers_should_be_is_an_error_that_names_the_row(tmp_path: P
     with pytest.raises(UsageError, match=r"line 2: column `trainer` \(trainer\) holds `'low'`"):
         list(open_tokens([str(path)]).chunks())
     path = write_csv(tmp_path, columns)
-    with pytest.raises(UsageError, match=r"row 3: column `trainer` \(trainer\) holds `low`"):
+    with pytest.raises(UsageError, match=r"line 3: column `trainer` \(trainer\) holds `low`"):
         list(open_tokens([str(path)]).chunks())
     path = write_parquet(tmp_path, {"trainer": ["low"], "inference": [-1.0]})
     with pytest.raises(UsageError, match=r"column `trainer` \(trainer\) has type string"):
@@ -357,3 +357,50 @@ def test_whole_numbers_written_as_floats_are_steps(tmp_path: Path) -> None:
     path = write_csv(tmp_path, {**columns, "step": [2.5]})
     with pytest.raises(UsageError, match=r"column `step` \(step\) doesn't hold whole numbers"):
         list(open_tokens([str(path)]).chunks())
+
+
+def test_a_whole_number_that_no_float_holds_is_an_error(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path, {"trainer": [-1.0, -(10**400)], "inference": [-1.0, -1.0]})
+    with pytest.raises(UsageError, match=r"line 2: column `trainer` \(trainer\) holds"):
+        open_tokens([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("trainer", "sequence", "message", "hint"),
+    [
+        (np.zeros((2, 2, 2)), None, "array `trainer` (trainer) has 3 dimensions", "[tokens]"),
+        (np.zeros(2, complex), None, "array `trainer` (trainer) holds complex128", "real numbers"),
+        (np.zeros(2), np.zeros(2), "array `sequence` (sequence) holds float64", "whole numbers"),
+    ],
+)
+def test_an_array_of_another_kind_is_an_error_that_says_what_is_wanted(
+    tmp_path: Path, trainer: Any, sequence: Any, message: str, hint: str
+) -> None:
+    columns = {"trainer": trainer, "inference": np.zeros(trainer.shape)}
+    path = write_npz(tmp_path, columns if sequence is None else {**columns, "sequence": sequence})
+    with pytest.raises(UsageError) as caught:
+        open_tokens([str(path)])
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_header_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "tokens.csv").write_bytes(b"trainer,inference,caf\xe9\n-1,-1,0\n")
+    with pytest.raises(UsageError, match="no line of column names"):
+        open_tokens([str(tmp_path / "tokens.csv")])
+
+
+@pytest.mark.parametrize(("type", "named"), [("float16", "float16"), ("float32", "")])
+def test_log_probabilities_of_16_bits_are_named(tmp_path: Path, type: str, named: str) -> None:
+    values = -np.random.default_rng(0).exponential(size=40)
+    np.savez(tmp_path / "tokens.npz", trainer=values.astype(type), inference=values.astype(type))
+    problems = open_tokens([str(tmp_path / "tokens.npz")]).problems()
+    assert [problem.split()[3] for problem in problems] == ([named] if named else [])
+
+
+def test_log_probabilities_of_bfloat16_are_named(tmp_path: Path) -> None:
+    bits = (-np.random.default_rng(0).exponential(size=40).astype(np.float32)).view(np.uint32)
+    values = (bits & np.uint32(0xFFFF0000)).view(np.float32)
+    np.savez(tmp_path / "tokens.npz", trainer=values, inference=values)
+    [problem] = open_tokens([str(tmp_path / "tokens.npz")]).problems()
+    assert "all log-probabilities are bfloat16 numbers" in problem

@@ -217,3 +217,42 @@ def test_steps_are_used_only_where_all_episodes_name_one(tmp_path: Path) -> None
     tokens = read_all(open_tokens([str(tmp_path)]))
     assert len(tokens) == 6
     assert tokens.steps is None
+
+
+def test_numbers_that_no_float_holds_do_not_fit(tmp_path: Path) -> None:
+    values = [*TRAINER[:-1], -(10**400)]
+    write_run(
+        tmp_path,
+        [episode("a", NODES), episode("b", NODES, step=10**30)],
+        [annotation("a", trainer_logprobs=values), annotation("b", trainer_logprobs=TRAINER)],
+    )
+    source = open_tokens([str(tmp_path)])
+    assert read_all(source).steps is None
+    assert source.files()[0].excluded["annotation that doesn't fit its trace"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "streams"),
+    [
+        ({"mask": 5}, {}),
+        ({"logprobs": {"a": 1, "b": 2, "c": 3}}, {}),
+        ({"advantages": 3}, {}),
+        ({}, {"index": [0]}),
+        ({}, {"is_masked": [None, None, "no", True, None, None, False]}),
+    ],
+)
+def test_what_is_of_another_type_does_not_fit(
+    tmp_path: Path, changes: dict[str, Any], streams: dict[str, Any]
+) -> None:
+    odd = [NODES[0], {**NODES[1], **changes}, NODES[2]]
+    write_run(
+        tmp_path,
+        [episode("a", odd), episode("\ud800", NODES)],
+        [
+            annotation("a", **{"index": 0, "trainer_logprobs": TRAINER, **streams}),
+            annotation("\ud800", trainer_logprobs=TRAINER),
+        ],
+    )
+    source = open_tokens([str(tmp_path)])
+    assert len(read_all(source)) == 3
+    assert source.files()[0].excluded["annotation that doesn't fit its trace"] == 3

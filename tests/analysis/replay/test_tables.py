@@ -245,6 +245,28 @@ def test_no_threshold_is_recommended_where_the_conditions_contradict_each_other(
     )
 
 
+@pytest.mark.parametrize(
+    ("moved", "last"),
+    [
+        (0.35, "At 0.3, the largest one that masks that tail, 2.00 % are masked."),
+        (0.05, "No threshold as small as 0.05 was counted: let the curve begin there."),
+    ],
+)
+def test_of_a_change_that_is_no_threshold_no_more_is_said_than_was_counted(
+    moved: float, last: str
+) -> None:
+    [found] = recommend(eps_curve(20, 20, 20, 1), max_share=0.001, moved=moved)
+    assert found.reasons == (
+        "The smallest counted threshold that masks at most 0.1 % is 0.4 (0.100 %): it may keep "
+        f"tokens whose probability moved by more than {moved}.",
+        last,
+    )
+
+
+def test_nothing_is_recommended_from_identical_columns() -> None:
+    assert recommend(dataclasses.replace(eps_curve(0, 0, 0, 0), num_identical=1000)) == ()
+
+
 def test_no_threshold_is_recommended_where_all_mask_too_much() -> None:
     [found] = recommend(eps_curve(20, 20, 20, 20), max_share=0.001, moved=0.05)
     assert found.threshold is None

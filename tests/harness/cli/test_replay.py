@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from harness.records.files import write_json
@@ -130,6 +132,7 @@ def test_a_sweep_is_found_by_its_name_and_a_run_by_its_folder(shell: Shell) -> N
         (("--max-share", "2"), "'2' is not a number above 0 and up to 1", ""),
         (("--out", "."), "`.` holds other files", "--out"),
         (("--out", "tokens.csv"), "`tokens.csv` is a file", "--out"),
+        (("--out", "tokens.csv/replay"), "tokens.csv` is a file", "--out"),
         (("nothing.parquet",), "`nothing.parquet`", ""),
     ],
 )
@@ -211,3 +214,36 @@ def test_a_profile_that_is_not_there_is_refused_before_anything_is_written(shell
     assert (code, out) == (2, "")
     assert "nowhere" in err.splitlines()[0]
     assert sorted(shell.folder.rglob("*")) == before
+
+
+def test_a_run_that_is_named_twice_is_counted_once_by_jobs_too(shell: Shell) -> None:
+    run = "outputs/study/runs/ipo/seed_0"
+    write_run(shell, 0)
+    code, out, err = shell.run("replay", run, "study", "--on", "local", "--json")
+    assert code == 0, err
+    assert json.loads(out)["num_tokens"] == 120
+
+
+def test_parts_with_other_columns_are_refused_with_what_helps(shell: Shell) -> None:
+    (shell.folder / "other.csv").write_text("q,p\n-1,-2\n")
+    code, _, err = replay(shell, "other.csv", "--on", "local")
+    assert code == 1
+    assert "different columns don't merge" in err.splitlines()[-2]
+    assert "without --on" in err.splitlines()[-1]
+
+
+def test_jobs_count_files_anew_that_have_changed(shell: Shell) -> None:
+    assert replay(shell, "--on", "local", "--out", "jobs")[0] == 0
+    with (shell.folder / "tokens.csv").open("a") as file:
+        file.write("-1,-2,100\n")
+    code, out, err = replay(shell, "--on", "local", "--json", "--out", "jobs")
+    assert code == 0, err
+    assert json.loads(out)["num_tokens"] == 201
+
+
+def test_jobs_read_tables_with_columns_of_any_name(shell: Shell) -> None:
+    table = pa.table({"p": [-1.0, -2.0], "q": [-1.0, -1.5], "sequence": [0, 1]})
+    pq.write_table(table, shell.folder / "more.parquet")
+    code, out, err = replay(shell, "more.parquet", "--on", "local", "--json")
+    assert code == 0, err
+    assert json.loads(out)["num_tokens"] == 202
