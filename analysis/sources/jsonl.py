@@ -110,6 +110,7 @@ class _Lines:
         """Add the rows of a block of whole lines; `colons` as for `Layout.flush`."""
         num_known = len(self._layouts)
         position, number, last = 0, self._number, self._last
+        num_colons = 0  # up to `position`
         order: list[Layout] = []
         while position < len(block):
             number += 1
@@ -124,9 +125,11 @@ class _Lines:
             if found is None or last is None:
                 end = block.find(b"\n", position) + 1 or len(block)
                 self._add_line(block[position:end], number)
+                num_colons += block.count(b":", position, end)
             else:
                 end = found.end()
-                last.found += (position, end, number)
+                last.found += (end, number, num_colons)
+                num_colons += last.num_colons
                 number += len(last.lines) - 1
                 order.append(last)
             position = end

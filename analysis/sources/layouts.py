@@ -69,8 +69,9 @@ class Layout:
         lines: what each of the lines holds.
         pattern, match: the regular expression.
         successors: layouts that came after this one, to be tried first.
-        found: start, end and number of the first line, of one match in the current block after
-            another.
+        num_colons: in the text of one match.
+        found: end, number of the first line, and place of the first colon among the block's, of one
+            match in the current block after another.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Layout:
         self.found: list[int] = []
         places = [place for line in lines for place, _ in line.cells]
         num_colons = np.cumsum([literal.count(b":") for literal in literals])
+        self.num_colons = int(num_colons[-1])
         # A number starts after the last colon before it, and ends before the next one.
         self._colons = np.array(
             [[num_colons[place] - 1, num_colons[place]] for place in places], dtype=np.int64
@@ -115,9 +117,8 @@ class Layout:
         """
         if not self.found:
             return
-        starts, ends, numbers = np.array(self.found, dtype=np.int64).reshape(-1, 3).T
+        ends, numbers, first = np.array(self.found, dtype=np.int64).reshape(-1, 3).T
         self.found.clear()
-        first = np.searchsorted(colons[:-1], starts)
         edges = colons[first[:, None, None] + self._colons]
         if self._ends_with_last:
             edges[:, -1, 1] = ends

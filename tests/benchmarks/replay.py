@@ -277,7 +277,7 @@ def _export_line(rng: np.random.Generator, number: int, length: int) -> str:
         **dict.fromkeys(("is_masked", "is_masked_high", "is_masked_low"), nothing),
         **dict.fromkeys(("rl_weights", "ce_weights", "ref_kl_weights"), nothing),
     }
-    return json.dumps(record) + "\n"
+    return json.dumps(record, separators=(",", ":")) + "\n"  # as prime-rl's lines are
 
 
 if __name__ == "__main__":
