@@ -64,8 +64,13 @@ def load_yaml(path: Path) -> Any:
     Raises:
         UsageError: unreadable, not UTF-8, or not YAML; names file and line.
     """
+    return parse_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Return the text in `path`. Raises UsageError where it is unreadable or not UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         raise UsageError(f"`{path}` does not exist", "check the path") from None
     except UnicodeDecodeError as error:
@@ -76,7 +81,6 @@ def load_yaml(path: Path) -> Any:
         raise UsageError(
             f"`{path}` can't be read: {error.strerror}", "check the path and its permissions"
         ) from None
-    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, where: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from harness.config.yaml_file import read_text
 from harness.errors import UsageError
 from harness.records.files import write_atomic
 from harness.trainers.prime_rl.toml_text import to_toml
@@ -46,7 +47,7 @@ def read_document(path: Path) -> dict[str, Any]:
             f"`{path}`: prime-rl reads no {path.suffix or 'file without a suffix'}",
             f"its files end with {', '.join(SUFFIXES)}",
         )
-    return parse_document(_read_text(path), path.suffix, str(path))
+    return parse_document(read_text(path), path.suffix, str(path))
 
 
 def parse_document(text: str, suffix: str, where: str) -> dict[str, Any]:
@@ -78,21 +79,6 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
         write_atomic(path, json.dumps(document, indent=2, ensure_ascii=True) + "\n")
     else:
         raise UsageError(f"`{path}`: documents are written as TOML or JSON", "end it with .toml")
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"`{path}` does not exist", "check the path") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"`{path}` is not UTF-8 text: {error.reason}", "save it as UTF-8"
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"`{path}` can't be read: {error.strerror}", "check the path and its permissions"
-        ) from None
 
 
 def _parse_toml(text: str, where: str) -> Any:
