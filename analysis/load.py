@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from analysis.curve import EMPTY_CURVE, Curve, typical_spacing
 from analysis.logged import Logged, read_logged
 from analysis.metrics import KeyResolution, is_metric_key
 from analysis.runs import Attempt, Notice, Run, RunState, RunTime, Sweep
-from analysis.sources import MetricsFile, read_metrics
+from analysis.sources import MetricsFile
+from analysis.sources.planned import PlannedFiles, read_planned
 from analysis.table import RunSeries, build_table, clock, curves, superseded_steps
 from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json_if_there
@@ -70,10 +72,18 @@ def load_sweep(sweep_dir: Path) -> Sweep:
         records.append(found)
         if found.record is None:
             continue
-        file = _read_file(paths, found.record, planned)
+        read = _read_files(paths, found.record, planned)
         logged[planned.run_id] = read_logged(
-            planned.arm, planned.seed, [file], metrics_keys=found.record.metrics_keys
+            planned.arm,
+            planned.seed,
+            read.files,
+            attempt_groups=read.attempt_groups,
+            metrics_keys=found.record.metrics_keys,
+            framework=read.framework,
         )
+        notices += [
+            Notice("unreadable_metrics", f"{planned.run_id}: {text}") for text in read.problems
+        ]
         series.append(logged[planned.run_id].series)
     table = build_table(series)
     by_run = curves_by_run(table)
@@ -134,17 +144,23 @@ def _read_attempt(paths: AttemptPaths) -> Attempt:
     )
 
 
-def _read_file(paths: SweepPaths, record: RunRecord, planned: PlannedRun) -> MetricsFile:
+def _read_files(paths: SweepPaths, record: RunRecord, planned: PlannedRun) -> PlannedFiles:
     mapped = frozenset(record.metrics_keys.values())
-    file = read_metrics(
-        paths.run(planned.arm, planned.seed).root / record.metrics,
+    root = paths.run(planned.arm, planned.seed).root
+    read = read_planned(
+        root / record.metrics,
         record.metrics_format,
         wanted=lambda key: key in mapped or is_metric_key(key),
         step_key=record.metrics_keys.get("step", "step"),
     )
-    # Relative to the sweep, so that a report doesn't depend on where the sweep lies.
-    shown = f"runs/{planned.run_id}/{record.metrics}"
-    return replace(file, provenance=replace(file.provenance, path=shown))
+    return replace(read, files=tuple(_shown_in_sweep(f, root, planned) for f in read.files))
+
+
+def _shown_in_sweep(file: MetricsFile, root: Path, planned: PlannedRun) -> MetricsFile:
+    """Name the file relative to the sweep, so that a report doesn't depend on where that lies."""
+    relative = os.path.relpath(file.provenance.path, root)
+    shown = Path(f"runs/{planned.run_id}") / relative
+    return replace(file, provenance=replace(file.provenance, path=shown.as_posix()))
 
 
 def _make_run(

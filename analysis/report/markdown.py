@@ -57,6 +57,7 @@ def _render(
         f"# {escape(report['sweep'])}",
         f"**Question.** {escape(report['question'])}" if report["question"] else "",
         f"**Note.** {escape(report['note'])}" if report["note"] else "",
+        f"**Of the trainer.** {escape(' · '.join(report['remarks']))}" if report["remarks"] else "",
         f"**Recipe of every arm.** {escape(', '.join(report['common']))}"
         if report["common"]
         else "",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from analysis import sources
 from analysis.sources.columns import guess_framework
 from analysis.sources.interface import MetricsFile, SourceRun, Wanted, empty_file
+from analysis.sources.planned import PlannedFiles, read_planned
 from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json_if_there
 from harness.records.layout import AttemptPaths, RunPaths, SweepPaths
@@ -60,34 +61,44 @@ def read_harness_run(path: Path, *, wanted: Wanted) -> SourceRun:
     except HarnessError as error:
         config = None
         problems.append(error.message)
-    file = _read_file(path, record, wanted)
-    framework = "prime_rl" if record.metrics_format == "prime_rl" else guess_framework(file.keys)
+    read = _read_files(path, record, wanted)
+    framework = read.framework
+    if not framework:
+        keys = frozenset().union(*(file.keys for file in read.files))
+        framework = "prime_rl" if record.metrics_format == "prime_rl" else guess_framework(keys)
     return SourceRun(
         label=f"{record.sweep}/{record.arm}/seed_{record.seed}",
         framework=framework,
-        files=(file,),
-        attempt_groups=(1,),
+        files=read.files,
+        attempt_groups=read.attempt_groups,
         config=config,
         state=_state(end),
         max_steps=claim.max_steps if claim else None,
         versions=_versions(claim),
-        problems=tuple(problems),
+        problems=(*problems, *read.problems),
     )
 
 
-def _read_file(root: Path, record: RunRecord, wanted: Wanted) -> MetricsFile:
+def _read_files(root: Path, record: RunRecord, wanted: Wanted) -> PlannedFiles:
     relative = os.path.normpath(record.metrics)
     path = root / relative
     if Path(relative).is_absolute() or relative.startswith(".."):
-        return empty_file(path, record.metrics_format, "outside the run's folder: not read")
+        reason = "outside the run's folder: not read"
+        return PlannedFiles((empty_file(path, record.metrics_format, reason),), (1,))
     keys = {name: key for name, key in record.metrics_keys.items() if name != "step"}
     mapped = frozenset(keys.values())
-    file = sources.read_metrics(
+    read = read_planned(
         path,
         record.metrics_format,
         wanted=lambda key: key in mapped or wanted(key),
         step_key=record.metrics_keys.get("step", "step"),
     )
+    return replace(read, files=tuple(_renamed(file, keys) for file in read.files))
+
+
+def _renamed(file: MetricsFile, keys: Mapping[str, str]) -> MetricsFile:
+    """Return the file with the metrics that stand under keys of their own under their names."""
+    mapped = frozenset(keys.values())
     renamed = {name: file.series[key] for name, key in keys.items() if key in file.series}
     return replace(
         file,

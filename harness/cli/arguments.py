@@ -84,6 +84,9 @@ def add_status(parser: Parser) -> None:
 def add_logs(parser: Parser) -> None:
     _sweep(parser)
     _run_target(parser)
+    parser.add_argument(
+        "--of", dest="part", metavar="PART", help="a part with a log of its own, such as trainer"
+    )
     parser.add_argument("-n", "--tail", type=_positive, default=200, help="how many last lines")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
 

@@ -29,14 +29,14 @@ def open_console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def planning_progress() -> Iterator[Progress]:
+def planning_progress(what: str = "planning") -> Iterator[Progress]:
     """Yield a callback (done, total) that shows a bar on a terminal and nothing elsewhere."""
     from rich.progress import Progress as Bar  # noqa: PLC0415
 
     with Bar(
         console=open_console(stderr=True), transient=True, disable=not sys.stderr.isatty()
     ) as bar:
-        task = bar.add_task("planning", total=None)
+        task = bar.add_task(what, total=None)
 
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)

@@ -37,13 +37,16 @@ _QUIET_STATES = frozenset({RunState.DONE, RunState.STOPPED, RunState.PLANNED})
 """States whose reason isn't in the log."""
 
 
-def logs_command(*, sweep: str, target: str, tail: int, follow: bool) -> int:
+def logs_command(*, sweep: str, target: str, part: str | None, tail: int, follow: bool) -> int:
     """Print the last lines of a run's log to stdout, and go on with --follow.
 
     A run that never began has the output of its job for a log.
+
+    Args:
+        part: of the trainer, whose own log is wanted; None for what it prints itself.
     """
     run = find_run(find_planned(sweep), target)
-    log = find_log(run)
+    log = find_log(run, part)
     if log is None and not follow:
         raise _no_log(run)
     position = 0
@@ -52,7 +55,7 @@ def logs_command(*, sweep: str, target: str, tail: int, follow: bool) -> int:
         for line in read_last_lines(log, tail):
             print(line)
     if follow:
-        _follow(run, log, position)
+        _follow(run, log, position, part)
     return 0
 
 
@@ -108,7 +111,7 @@ def render_explanation(sweep: str, found: Explanation, now: float) -> list[str]:
     return lines
 
 
-def _follow(run: RunPaths, log: Path | None, position: int) -> None:
+def _follow(run: RunPaths, log: Path | None, position: int, part: str | None) -> None:
     """Print what is added to the run's log, and to those of its next attempts, until nothing is
     at work on it any more."""
     jobs = JobTable()
@@ -119,7 +122,7 @@ def _follow(run: RunPaths, log: Path | None, position: int) -> None:
     if log is None:
         tell(f"waiting for {run.arm}/{run.seed} to begin")
     while True:
-        newest = find_log(run)
+        newest = find_log(run, part)
         if newest is not None and newest != log:
             if log is not None:
                 tell(f"from here on: {printable(str(newest))}")

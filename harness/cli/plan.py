@@ -20,7 +20,9 @@ from harness.records.model import PlanRecord, to_record
 from harness.state.model import SLURM
 from harness.sweep.estimate import estimate_duration
 from harness.sweep.finished import count_done, find_earlier, find_other_code
+from harness.sweep.needs import check_needs, needs_of
 from harness.sweep.prepare import Prepared, prepare
+from harness.sweep.validate import validate
 
 
 def plan_command(
@@ -45,15 +47,31 @@ def plan_command(
             progress=progress,
         )
     refuse_beyond(prepared, profile, max_gpu_hours)
+    runs = unfinished(prepared.paths, prepared.plan.record)
+    warnings: tuple[str, ...] = ()
+    if profile_name is not None:
+        plan = prepared.plan
+        warnings = check_needs(
+            plan.record,
+            needs_of(plan.configs, runs),
+            profile,
+            prepared.paths,
+            num_runs=len(runs),
+        )
+    with planning_progress("validating") as progress:
+        prepared = validate(prepared, progress)
     if as_json:
         sys.stdout.write(to_json(to_record(prepared.plan.record)))
         return 0
-    print_plan(prepared, profile)
+    print_plan(prepared, profile, warnings)
     return 0
 
 
-def print_plan(prepared: Prepared, profile: Profile) -> None:
+def print_plan(prepared: Prepared, profile: Profile, warnings: Sequence[str] = ()) -> None:
     """Print a plan for people to stdout, with what `profile` makes of it.
+
+    Args:
+        warnings: what runs would lack on it.
 
     Raises:
         UsageError: the plan doesn't fit the profile.
@@ -80,7 +98,9 @@ def print_plan(prepared: Prepared, profile: Profile) -> None:
         notes = f"restates {', '.join(arm.restated)}" if arm.restated else ""
         table.add_row(arm.name, "(baseline)" if is_baseline else _escape(differs), _escape(notes))
     console.print(table)
-    for line in _notes(plan):
+    for remark in plan.remarks:
+        console.print(_escape(f"note: {remark}"))
+    for line in (*_notes(plan), *(f"warning: {text}" for text in warnings)):
         console.print(_escape(line), style="yellow")
     console.print(_escape(_analysis_line(plan)))
     console.print(f"code {plan.code.hash}{_commit(plan)}")

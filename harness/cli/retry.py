@@ -23,9 +23,10 @@ from harness.records.layout import SweepPaths
 from harness.records.model import Intent, PlannedRun, PlanRecord, from_record, read_record
 from harness.state.model import RunState, RunStatus
 from harness.state.status import may_resubmit, read_states
-from harness.sweep.code_copy import freeze_code, read_code
+from harness.sweep.code_copy import Code, freeze_code, read_code
 from harness.sweep.gpu_hours import planned_gpu_hours
 from harness.sweep.locate import find_planned
+from harness.sweep.needs import check_needs, needs_of
 from harness.trainers.registry import load_trainer
 
 RETRIED_STATES = frozenset(
@@ -68,7 +69,7 @@ def retry_command(
         if retry is None:
             return _nothing_to_retry(paths, target)
         if live_code:
-            freeze_code(read_code(_program_dir(paths, retry.work.missing)), paths)
+            freeze_code(_live_code(paths, retry.work.missing), paths)
         counts = show_counts(count_states(retry.chosen))
         of = f"{len(retry.chosen)} of {len(retry.work.plan.runs)} runs start again ({counts})"
         facts = expected(retry.work, paths, retry.profile)
@@ -121,6 +122,10 @@ def _plan_retry(paths: SweepPaths, target: str | None, manner: Manner) -> _Retry
     planned = planned_gpu_hours(plan, profile, runs)
     if planned is not None and manner.max_gpu_hours is not None:
         planned.refuse_beyond(manner.max_gpu_hours)
+    configs = {run.run_id: read_json(paths.run(run.arm, run.seed).config) for run in runs}
+    needs = needs_of(configs, runs)
+    for text in check_needs(plan, needs, profile, paths, num_runs=len(runs)):
+        tell(f"warning: {text}")
     code_hash, code_dir = _find_code(paths, plan, runs, live_code=manner.live_code)
     work = Work(plan, code_hash, None if manner.live_code else code_dir, runs)
     return _Retry(work, chosen, profile, manner)
@@ -165,7 +170,7 @@ def _find_code(
         UsageError: the plan's copy is gone.
     """
     if live_code:
-        code_hash = read_code(_program_dir(paths, runs)).record.hash
+        code_hash = _live_code(paths, runs).record.hash
         return code_hash, paths.code_dir(code_hash)
     folder = paths.code_dir(plan.code.hash)
     if not folder.is_dir():
@@ -176,14 +181,15 @@ def _find_code(
     return plan.code.hash, folder
 
 
-def _program_dir(paths: SweepPaths, runs: Sequence[PlannedRun]) -> Path | None:
-    """Return the folder of the trainer's own program, which the runs of a sweep share."""
+def _live_code(paths: SweepPaths, runs: Sequence[PlannedRun]) -> Code:
+    """Return today's code, with the trainer's own program, which the runs of a sweep share."""
     for run in runs:
         config = read_json(paths.run(run.arm, run.seed).config)
-        folder = load_trainer(config["trainer"]["type"]).code_dir(config)
-        if folder is not None:
-            return Path(folder)
-    return None
+        trainer = load_trainer(config["trainer"]["type"])
+        folder, stamp = trainer.code_dir(config), trainer.stamp(config)
+        if folder is not None or stamp is not None:
+            return read_code(None if folder is None else Path(folder), stamp)
+    return read_code()
 
 
 def _nothing_to_retry(paths: SweepPaths, target: str | None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from harness.cli import tell
 from harness.cli.display import planning_progress
 from harness.cli.preview import print_dry_run, refuse_beyond, unfinished
 from harness.cli.start import Manner, Work, announce, see_through, settle, sort_runs
@@ -21,8 +22,10 @@ from harness.scheduler.commands import SlurmError, max_array_size
 from harness.state.model import LOCAL, SLURM
 from harness.sweep.code_copy import freeze_code
 from harness.sweep.finished import find_earlier, refuse_other_code
+from harness.sweep.needs import check_needs, needs_of
 from harness.sweep.prepare import Prepared, prepare
 from harness.sweep.store import reconcile, write_plan
+from harness.sweep.validate import validate
 
 
 def run_sweep_command(
@@ -49,6 +52,9 @@ def run_sweep_command(
             sweep, overrides=overrides, conf_dirs=conf_dirs, as_name=as_name, progress=progress
         )
     refuse_beyond(prepared, profile, max_gpu_hours)
+    _check_needs(prepared, profile)
+    with planning_progress("validating") as progress:
+        prepared = validate(prepared, progress)
     if dry_run:
         return print_dry_run(prepared, profile, live_code=live_code)
     paths = prepared.paths
@@ -58,6 +64,15 @@ def run_sweep_command(
         work = _write_work(prepared, profile, manner, reuse_across_code=reuse_across_code)
         tell_work = partial(announce, work, paths, profile)
         return see_through(work, paths, profile, manner, lock, tell_work)
+
+
+def _check_needs(prepared: Prepared, profile: Profile) -> None:
+    """Refuse a profile that doesn't give the runs what they need; say what else they lack."""
+    paths, plan = prepared.paths, prepared.plan
+    runs = unfinished(paths, plan.record)
+    needs = needs_of(plan.configs, runs)
+    for text in check_needs(plan.record, needs, profile, paths, num_runs=len(runs)):
+        tell(f"warning: {text}")
 
 
 def _check_cluster(prepared: Prepared, profile: Profile, manner: Manner) -> None:

@@ -303,8 +303,7 @@ def _resolve_and_check(unresolved: DictConfig, locator: Locator) -> dict[str, An
     checked["max_steps"] = check_value(
         int, plain.get("max_steps", MISSING), _MAX_STEPS, "max_steps", locator
     )
-    _check_across_fields(checked, locator)
-    return checked
+    return _check_across_fields(checked, locator)
 
 
 def _refuse_foreign_knob(
@@ -328,21 +327,26 @@ def _refuse_foreign_knob(
             )
 
 
-def _check_across_fields(checked: Mapping[str, Any], locator: Locator) -> None:
+def _check_across_fields(checked: dict[str, Any], locator: Locator) -> dict[str, Any]:
+    """Return the configuration with what the trainer reads from files of its own."""
     from harness.losses.config import parse_loss  # noqa: PLC0415 (imported with the group)
     from harness.trainers.registry import load_trainer  # noqa: PLC0415
 
-    checks: dict[str, Callable[[], object]] = {
-        "loss": lambda: parse_loss(checked["loss"]),
-        "trainer": lambda: load_trainer(checked["trainer"]["type"]).check(checked),
-    }
-    for group, check in checks.items():
+    trainer = load_trainer(checked["trainer"]["type"])
+    expanded: dict[str, Any] = {}
+    steps: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("loss", lambda: parse_loss(checked["loss"])),
+        ("trainer", lambda: trainer.check(checked)),
+        ("trainer", lambda: expanded.update(trainer.expand(checked))),
+    )
+    for group, step in steps:
         try:
-            check()
+            step()
         except UsageError as error:
             named = re.search(r"`((?:loss|task|model|trainer)\.[\w.]+)", error.message)
             where = locator(named.group(1) if named else group)
             raise UsageError(f"{where}: {error.message}", error.hint) from None
+    return expanded
 
 
 def _has_interpolation(value: Any) -> bool:

@@ -374,3 +374,8 @@ class AttemptPaths:
     @property
     def log(self) -> Path:
         return self.root / "log"
+
+    @property
+    def inputs_dir(self) -> Path:
+        """Files that the trainer of this attempt was started with."""
+        return self.root / "inputs"

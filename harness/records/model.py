@@ -31,6 +31,8 @@ class PlannedArm:
         differs: resolved keys that differ from the baseline's; empty for the baseline.
         restated: overrides that set what already held.
         loss: the resolved `loss` group.
+        resolved: where the configuration differs from the baseline's as the trainer itself resolved
+            both, in the trainer's own keys; empty where it was not asked.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PlannedArm:
     differs: tuple[KeyDifference, ...]
     restated: tuple[str, ...]
     loss: dict[str, Any]
+    resolved: tuple[KeyDifference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,9 @@ class CodeRecord:
 
     Attributes:
         commit, is_dirty: of the harness; None outside a git checkout.
-        program_commit, program_is_dirty: of the program of a command trainer, where it is frozen.
+        program_commit, program_is_dirty: of the program of a command trainer, where it is frozen,
+            or of the checkout that a trainer runs from.
+        program_stamp: differs wherever the code of such a checkout may differ; it isn't copied.
     """
 
     hash: str
@@ -117,6 +122,7 @@ class CodeRecord:
     versions: dict[str, str]
     program_commit: str | None = None
     program_is_dirty: bool | None = None
+    program_stamp: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,8 @@ class PlanRecord:
         note: what a reader of the report must know about the design.
         resources: arm -> keys of a SLURM profile that the sweep overrides; `time` in minutes. They
             say where runs execute, so that no run's identity and no difference holds them.
+        remarks: what the trainer said of the arms when they were planned: how they were validated,
+            what of their files gave way.
     """
 
     schema_version: int
@@ -152,6 +160,7 @@ class PlanRecord:
     code: CodeRecord
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     note: str = ""
+    remarks: tuple[str, ...] = ()
 
     def arm(self, name: str) -> PlannedArm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -166,6 +175,8 @@ class RunRecord:
         metrics, tokens, checkpoints: paths relative to the run folder; None where there are none.
         metrics_format: name of the reader in `analysis`, such as `prime_rl`.
         metrics_keys: canonical name -> key, where the trainer logs under names of its own.
+        logs: name of a part of the trainer -> its log, relative to the run folder, beside what the
+            trainer itself prints.
     """
 
     schema_version: int
@@ -181,6 +192,7 @@ class RunRecord:
     tokens_format: str | None = None
     checkpoints: str | None = None
     checkpoints_format: str | None = None
+    logs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

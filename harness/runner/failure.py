@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 TAIL_BYTES = 1 << 17
@@ -64,9 +65,19 @@ def last_error(text: str) -> str:
 
 
 def explain_exit(
-    code: int | None, signal_number: int | None, last_step: int | None, max_steps: int, log: Path
+    code: int | None,
+    signal_number: int | None,
+    last_step: int | None,
+    max_steps: int,
+    log: Path,
+    parts: Mapping[str, Path] | None = None,
 ) -> str:
-    """Return the one line that says why a trainer that wasn't asked to stop didn't finish."""
+    """Return the one line that says why a trainer that wasn't asked to stop didn't finish.
+
+    Args:
+        parts: name of a part of the trainer -> its own log: where `log` holds no traceback, theirs
+            may.
+    """
     if signal_number is None and code == 0:
         if last_step is None:
             return f"exited 0 without a logged step, of {max_steps}"
@@ -75,6 +86,10 @@ def explain_exit(
     line = last_error(text)
     if signal_number is None and last_traceback(text):
         return line
+    for part, path in (parts or {}).items():
+        found = last_traceback(read_tail(path))
+        if signal_number is None and found:
+            return f"{part}: {_shorten(found.splitlines()[-1])}"
     said = f"exited {code}" if signal_number is None else f"killed by {signal_name(signal_number)}"
     return f"{said}: {line}" if line else f"{said} and logged nothing"
 

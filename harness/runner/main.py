@@ -19,7 +19,7 @@ from harness.records.layout import (
     SUBMISSION_ENV,
     RunPaths,
 )
-from harness.records.model import Claim, RunRecord, read_record
+from harness.records.model import Claim, CodeRecord, RunRecord, read_record, read_record_if_there
 from harness.runner.claim import (
     HEARTBEAT_EVERY_S,
     Assignment,
@@ -47,7 +47,7 @@ from harness.runner.record import FAILED, AttemptRecorder, say
 from harness.runner.signals import STOPS, WARNINGS, Signals, block_signals
 from harness.runner.slurm_job import SlurmJob
 from harness.runner.supervise import CANCELLED, Ending, start_trainer, supervise
-from harness.trainers.interface import Command, Launch
+from harness.trainers.interface import Command, Launch, RunName
 from harness.trainers.registry import load_trainer
 
 EXIT_OK, EXIT_FAILED, EXIT_CANCELLED = 0, 1, 128 + signal.SIGTERM
@@ -241,16 +241,18 @@ def _explain_error(error: Exception, log: Path) -> str:
 def _trainer_command(paths: RunPaths, record: RunRecord, claim: Claim) -> Command:
     paths.trainer_dir.mkdir(exist_ok=True)
     paths.sweep.shared_dir.mkdir(exist_ok=True)
-    program_dir = paths.sweep.code(claim.code_hash).program_dir
+    code = paths.sweep.code(claim.code_hash)
+    frozen = read_record_if_there(CodeRecord, code.record)
     launch = Launch(
         paths=paths,
         config=read_json(paths.config),
-        sweep=record.sweep,
-        arm=record.arm,
-        seed=record.seed,
+        name=RunName(record.sweep, record.arm, record.seed, record.identity),
         attempt=claim.attempt,
         max_steps=claim.max_steps,
-        program_dir=program_dir if program_dir.is_dir() else None,
+        inputs_dir=paths.attempt(claim.attempt).inputs_dir,
+        program_dir=code.program_dir if code.program_dir.is_dir() else None,
+        program_stamp=None if frozen is None else frozen.program_stamp,
+        code_hash=claim.code_hash,
     )
     return load_trainer(record.trainer).command(launch)
 

@@ -24,6 +24,9 @@ _PRIME_RL_KEYS = {
     "mismatch_kl": re.compile(r"mismatch_kl/all/mean"),
     "solve_rate": re.compile(r"train/(.+/)?all/agent/reward/mean"),
 }
+_RUN_FOLDERS = {"prime_rl_run": ("metrics.jsonl", "monitors/file/metrics.jsonl")}
+"""Formats whose path is a folder -> where in it the metrics stand, by version."""
+_TRAINER_KEYS = ("mismatch_kl/", "loss/", "optim/", "perf/", "entropy/")
 _HISTORY_BYTES = 1 << 16
 _READ_BYTES = 1 << 24
 
@@ -43,7 +46,8 @@ class MetricsTail:
 
     `latest.step` is the highest step among the rows of this attempt; before its first row it is
     the step of the last row that stood there already. `first_step` is the first that this attempt
-    logged; None before.
+    logged; None before. In a run folder of prime-rl only the trainer's rows tell the step: its
+    orchestrator is ahead. A version that counts from 0 is counted from 1.
 
     Args:
         attempt: rows that carry a lower `attempt` are another's and don't count.
@@ -55,6 +59,8 @@ class MetricsTail:
         self, path: Path, metrics_format: str, metrics_keys: Mapping[str, str], attempt: int
     ) -> None:
         self._path = path
+        self._candidates = tuple(path / name for name in _RUN_FOLDERS.get(metrics_format, ()))
+        self._offset_of_steps = 0
         self._attempt = attempt
         self._is_csv = metrics_format == "csv"
         self._keys = dict(metrics_keys)
@@ -73,7 +79,7 @@ class MetricsTail:
         A file that became shorter or was replaced is read from its beginning.
         """
         try:
-            with self._path.open("rb") as file:
+            with self._find_file().open("rb") as file:
                 stat = _stat_of(file)
                 if stat[0] != self._inode or stat[1] < self._offset:
                     self._inode, self._offset, self._kept, self._header = stat[0], 0, b"", None
@@ -85,10 +91,17 @@ class MetricsTail:
             pass  # not there yet, or its file system is away for the moment
         return self.latest
 
+    def _find_file(self) -> Path:
+        """Return the metrics file: of several in a run folder the one that grew last."""
+        there = [path for path in self._candidates if path.is_file()]
+        return max(there, key=lambda path: path.stat().st_mtime, default=self._path)
+
     def _read_history(self) -> None:
         try:
-            with self._path.open("rb") as file:
+            with self._find_file().open("rb") as file:
                 self._inode, size = _stat_of(file)
+                if self._candidates:
+                    self._count_from_one(file.read(_HISTORY_BYTES))
                 if self._is_csv:
                     self._header = _parse_csv(file.readline().rstrip(b"\r\n"))
                 file.seek(max(0, size - _HISTORY_BYTES))
@@ -100,6 +113,12 @@ class MetricsTail:
             row = self._parse(line)
             if row is not None:
                 self._update(row, is_own=False)
+
+    def _count_from_one(self, beginning: bytes) -> None:
+        rows = (self._parse(line) for line in beginning.split(b"\n")[:-1])
+        for row in rows:
+            if row is not None:
+                self._step_of(row)
 
     def _take(self, chunk: bytes) -> None:
         *lines, self._kept = (self._kept + chunk).split(b"\n")
@@ -124,7 +143,7 @@ class MetricsTail:
         return row if isinstance(row, dict) else None
 
     def _update(self, row: Mapping[str, Any], *, is_own: bool) -> None:
-        step = _as_int(self._find(row, "step"))
+        step = self._step_of(row)
         if step is not None:
             if is_own and self._has_own_rows and self.latest.step is not None:
                 step = max(step, self.latest.step)
@@ -137,6 +156,16 @@ class MetricsTail:
             value = self._find(row, name)
             if value is not None:
                 setattr(self.latest, name, value)
+
+    def _step_of(self, row: Mapping[str, Any]) -> int | None:
+        step = _as_int(self._find(row, "step"))
+        if step is None or not self._candidates:
+            return step
+        if not any(key.startswith(_TRAINER_KEYS) for key in row):
+            return None
+        if step == 0:
+            self._offset_of_steps = 1
+        return step + self._offset_of_steps
 
     def _find(self, row: Mapping[str, Any], name: str) -> float | None:
         """Return the mean over the matching keys (one per task) that hold finite numbers."""

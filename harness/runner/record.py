@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
@@ -157,7 +158,13 @@ class AttemptRecorder:
             self.tail.latest.step,
             self.claim.max_steps,
             self._attempt.log,
+            self._own_parts(),
         )
+
+    def _own_parts(self) -> dict[str, Path]:
+        """Return the logs of the trainer's parts that this attempt wrote to."""
+        paths = {name: self.paths.root / path for name, path in self.record.logs.items()}
+        return {n: p for n, p in paths.items() if _written_since(p, self.claim.time)}
 
     def write_exit(
         self,
@@ -202,6 +209,13 @@ class AttemptRecorder:
         if not self._has_warned:
             self._has_warned = True
             say(f"warning: {text}")
+
+
+def _written_since(path: Path, time_s: float) -> bool:
+    try:
+        return path.stat().st_mtime >= time_s
+    except OSError:
+        return False
 
 
 def say(text: str) -> None:

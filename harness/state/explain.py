@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
+from harness.near import did_you_mean
 from harness.records.layout import AttemptPaths, RunPaths
-from harness.records.model import Exit, read_record_if_there
+from harness.records.model import Claim, Exit, RunRecord, read_record, read_record_if_there
 from harness.runner.failure import last_traceback, read_tail, signal_name
 from harness.scheduler.jobs import Job
 from harness.state.jobs import JobTable
@@ -62,11 +63,14 @@ def explain(
         with contextlib.suppress(HarnessError):  # the status says which record is damaged
             ended = read_record_if_there(Exit, attempts[-1].exit)
     log = _log_of_state(run, status, attempts, ended)
+    traceback = "" if log is None else last_traceback(read_tail(log))
+    for part in () if traceback or log is None else _part_logs(run):
+        traceback = traceback or last_traceback(read_tail(part))
     return Explanation(
         status=status,
         exit=ended,
         ending="" if ended is None else describe_exit(ended),
-        traceback="" if log is None else last_traceback(read_tail(log)),
+        traceback=traceback,
         tail=() if log is None else tuple(read_last_lines(log, TAIL_LINES)),
         log=log,
         job=job,
@@ -97,10 +101,28 @@ def describe_exit(ended: Exit) -> str:
     return "never started" if ended.code is None else f"exit code {ended.code}"
 
 
-def find_log(run: RunPaths) -> Path | None:
+def find_log(run: RunPaths, part: str | None = None) -> Path | None:
     """Return the log of the newest attempt; where it is missing or empty, what the run's batch
-    script printed on SLURM; None where there is neither."""
-    return _newest_log(run, run.attempts())
+    script printed on SLURM; None where there is neither.
+
+    Args:
+        part: of the trainer, whose own log is wanted instead.
+
+    Raises:
+        UsageError: the trainer has no log of that part.
+    """
+    if part is None:
+        return _newest_log(run, run.attempts())
+    record = read_record(RunRecord, run.record)
+    if part not in record.logs:
+        raise UsageError(
+            f"the trainer `{record.trainer}` has no log of a part `{part}`",
+            did_you_mean(part, record.logs, what="parts")
+            if record.logs
+            else "leave --of out: everything it prints is in one log",
+        )
+    path = (run.root / record.logs[part]).resolve()
+    return path if path.is_file() and path.is_relative_to(run.root.resolve()) else None
 
 
 def read_last_lines(path: Path, num_lines: int) -> list[str]:
@@ -139,6 +161,16 @@ def _log_of_state(
         if is_newer and _has_text(batch_log):
             return batch_log
     return _newest_log(run, attempts)
+
+
+def _part_logs(run: RunPaths) -> list[Path]:
+    """Return the logs of the trainer's parts that the newest attempt has written to."""
+    with contextlib.suppress(HarnessError, OSError):
+        record = read_record(RunRecord, run.record)
+        began = read_record(Claim, run.attempts()[-1].claim).time
+        paths = [run.root / path for path in record.logs.values()]
+        return [path for path in paths if path.exists() and path.stat().st_mtime >= began]
+    return []
 
 
 def _newest_log(run: RunPaths, attempts: Sequence[AttemptPaths]) -> Path | None:

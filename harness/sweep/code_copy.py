@@ -20,6 +20,7 @@ from harness.records.files import write_json
 from harness.records.layout import PROGRAM_DIR, CodePaths, SweepPaths, outputs_root
 from harness.records.model import CodeRecord, to_record
 from harness.resources import IS_CHECKOUT, PACKAGE_DIR
+from harness.trainers.interface import Stamp
 
 _HASH_LENGTH = 16
 _PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "submitit")
@@ -35,8 +36,10 @@ class Code:
     diff: str
 
 
-def read_code(program_dir: Path | None = None) -> Code:
+def read_code(program_dir: Path | None = None, stamp: Stamp | None = None) -> Code:
     """Return the code of this installation, and of the program in `program_dir`, as it is now.
+
+    A program that is not copied counts by its `stamp`.
 
     In a git checkout the tracked files and those that git does not ignore, with the difference to
     the last commit; elsewhere every file of the folder but caches, hidden folders and virtual
@@ -53,13 +56,15 @@ def read_code(program_dir: Path | None = None) -> Code:
         theirs = _read_folder(program_dir.resolve(), with_git=True)
         _check_size(program_dir, theirs.files)
         files |= {f"{PROGRAM_DIR}/{name}": path for name, path in theirs.files.items()}
+    stamp = stamp or Stamp("", theirs.commit, None if theirs.commit is None else bool(theirs.diff))
     record = CodeRecord(
-        hash=_hash(files),
+        hash=_hash(files, stamp.text),
         commit=ours.commit,
         is_dirty=None if ours.commit is None else bool(ours.diff),
         versions=_versions(),
-        program_commit=theirs.commit,
-        program_is_dirty=None if theirs.commit is None else bool(theirs.diff),
+        program_commit=stamp.commit,
+        program_is_dirty=stamp.is_dirty,
+        program_stamp=stamp.text or None,
     )
     return Code(record, files, ours.diff + theirs.diff)
 
@@ -173,8 +178,8 @@ def _all_files(folder: Path) -> Iterable[Path]:
         yield from (Path(here) / name for name in names)
 
 
-def _hash(files: Mapping[str, Path]) -> str:
-    digest = hashlib.sha256()
+def _hash(files: Mapping[str, Path], stamp: str) -> str:
+    digest = hashlib.sha256(stamp.encode())
     for name, path in files.items():
         content = hashlib.sha256(path.read_bytes()).digest()
         digest.update(name.encode() + b"\0" + content)

@@ -16,6 +16,7 @@ from harness.sweep.locate import SweepSource, check_outputs_root, find_sweep_fil
 from harness.sweep.plan import Plan, Progress, build_plan
 from harness.sweep.spec import SweepSpec, load_sweep
 from harness.sweep.store import read_stored, reconcile
+from harness.trainers.interface import Stamp
 from harness.trainers.registry import load_trainer
 
 COMMAND_LINE = "command line"
@@ -69,9 +70,9 @@ def prepare(
     plan = build_plan(spec, conf, parsed, code.record, progress)
     if parsed and not is_renamed:
         _refuse_new_identities(plan, spec, conf, parsed, code)
-    program_dir = _program_dir(plan)
-    if program_dir is not None:
-        code = read_code(program_dir)
+    program_dir, stamp = _program_dir(plan), _stamp(plan)
+    if program_dir is not None or stamp is not None:
+        code = read_code(program_dir, stamp)
         plan = replace(plan, record=replace(plan.record, code=code.record))
     return Prepared(source, spec, paths, reconcile(plan, paths), code)
 
@@ -90,6 +91,25 @@ def _program_dir(plan: Plan) -> Path | None:
             "the runs of a sweep share one copy of the code",
         )
     return Path(next(iter(found))) if found else None
+
+
+def _stamp(plan: Plan) -> Stamp | None:
+    """Return the version of the program that the runs' trainer starts where it lies."""
+    found: dict[Stamp | None, str] = {}
+    asked: dict[str, Stamp | None] = {}
+    for run_id, config in plan.configs.items():
+        trainer = config["trainer"]
+        key = f"{trainer['type']}:{trainer.get('checkout')}"
+        if key not in asked:
+            asked[key] = load_trainer(trainer["type"]).stamp(config)
+        found.setdefault(asked[key], run_id)
+    if len(found) > 1:
+        one, other = list(found.values())[:2]
+        raise UsageError(
+            f"{one} and {other} run from different checkouts of their trainer",
+            "the arms of a sweep share one version of the program",
+        )
+    return next(iter(found))
 
 
 def _refuse_new_identities(

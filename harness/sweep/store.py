@@ -23,6 +23,7 @@ from harness.records.model import (
 )
 from harness.sweep.difference import find_differences
 from harness.sweep.plan import Plan, show_difference
+from harness.trainers.interface import RunName
 from harness.trainers.registry import load_trainer
 
 
@@ -148,7 +149,8 @@ def _write_runs(plan: Plan, paths: SweepPaths) -> None:
         if run.record.is_file() and run.config.is_file():
             continue
         config = {k: v for k, v in plan.configs[planned.run_id].items() if k != "max_steps"}
-        files = load_trainer(config["trainer"]["type"]).files(config)
+        name = RunName(plan.record.sweep, planned.arm, planned.seed, planned.identity)
+        files = load_trainer(config["trainer"]["type"]).files(config, name)
         record = RunRecord(
             schema_version=SCHEMA_VERSION,
             sweep=plan.record.sweep,
@@ -163,6 +165,7 @@ def _write_runs(plan: Plan, paths: SweepPaths) -> None:
             tokens_format=files.tokens_format,
             checkpoints=files.checkpoints,
             checkpoints_format=files.checkpoints_format,
+            logs=dict(files.logs),
         )
         write_json(run.config, config)
         write_json(run.record, to_record(record))

@@ -19,7 +19,7 @@ from harness.config.secret import looks_like_secret
 from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.records.layout import RunPaths
-from harness.trainers.interface import Command, Launch, RunFiles, Trainer
+from harness.trainers.interface import Command, Launch, RunFiles, RunName, Trainer
 
 PLACEHOLDERS = (
     "python",
@@ -71,7 +71,7 @@ class CommandConfig:
     native: dict[str, Any] = field(default_factory=dict)
 
 
-def command_files(config: Mapping[str, Any]) -> RunFiles:
+def command_files(config: Mapping[str, Any], _name: RunName) -> RunFiles:
     """Return where the program leaves its files."""
     trainer = config["trainer"]
     checkpoints = trainer["checkpoints"]

@@ -36,6 +36,7 @@ from harness.records.model import (
     to_record,
 )
 from harness.trainers.command import TRAINER, CommandConfig
+from harness.trainers.interface import RunName
 
 PROGRAMS_DIR = Path(__file__).parent / "programs"
 METRICS_ARGUMENT = "METRICS"
@@ -180,7 +181,7 @@ def write_sweep(
             seed=run.seed,
             identity=run.identity,
             trainer="command",
-            **asdict(TRAINER.files(resolved)),
+            **asdict(TRAINER.files(resolved, RunName(paths.name, run.arm, run.seed, run.identity))),
         )
         write_json(paths.run(run.arm, run.seed).config, resolved)
         write_json(paths.run(run.arm, run.seed).record, to_record(record))

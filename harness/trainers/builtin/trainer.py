@@ -9,10 +9,10 @@ from typing import Any
 
 from harness.records.layout import RunPaths
 from harness.trainers.builtin.config import BuiltinConfig, parse_config
-from harness.trainers.interface import Command, Launch, RunFiles, Trainer
+from harness.trainers.interface import Command, Launch, RunFiles, RunName, Trainer
 
 
-def _files(config: Mapping[str, Any]) -> RunFiles:
+def _files(config: Mapping[str, Any], _name: RunName) -> RunFiles:
     root = Path("run")
     paths = RunPaths(root)
     has_tokens = config["trainer"]["tokens"]["every"] > 0

@@ -103,3 +103,12 @@ def test_explain_exit(
 
 def test_signal_name_of_a_number_without_name() -> None:
     assert (signal_name(15), signal_name(99)) == ("SIGTERM", "signal 99")
+
+
+def test_traceback_of_a_part_explains_what_the_launcher_only_reports(tmp_path: Path) -> None:
+    log, part = tmp_path / "log", tmp_path / "trainer.log"
+    log.write_text("Error: trainer exited with code 1\n")
+    part.write_text("Traceback (most recent call last):\n  File x\nValueError: no batch\n")
+    explained = explain_exit(1, None, 3, 10, log, {"trainer": part})
+    assert explained == "trainer: ValueError: no batch"
+    assert explain_exit(1, None, 3, 10, log, {}) == "exited 1: Error: trainer exited with code 1"

@@ -137,3 +137,29 @@ def test_first_step_is_the_first_of_this_attempt(tmp_path: Path) -> None:
         file.write('{"step": 2, "attempt": 1}\n{"loss": 1}\n{"step": 2, "attempt": 2}\n')
         file.write('{"step": 3, "attempt": 2}\n')
     assert (tail.poll().step, tail.first_step) == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "monitors/file/metrics.jsonl"])
+def test_run_folder_of_prime_rl_is_followed_in_every_layout(tmp_path: Path, name: str) -> None:
+    tail = make_tail(tmp_path, "prime_rl_run")
+    assert tail.poll() == Latest()
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    append(path, '{"step": 3, "mismatch_kl/all/mean": 0.5}\n')
+    append(path, '{"step": 9, "train/swe/all/agent/reward/mean": 0.25}\n')
+    latest = tail.poll()
+    assert (latest.step, latest.mismatch_kl, latest.solve_rate) == (3, 0.5, 0.25)
+
+
+def test_steps_of_prime_rl_that_count_from_0_are_counted_from_1(tmp_path: Path) -> None:
+    tail = make_tail(tmp_path, "prime_rl_run")
+    path = tmp_path / "metrics.jsonl"
+    append(path, '{"step": 0, "loss/mean": 0.5}\n{"step": 1, "loss/mean": 0.5}\n')
+    assert tail.poll().step == 2
+
+
+def test_evaluation_before_the_first_step_does_not_shift_the_steps(tmp_path: Path) -> None:
+    tail = make_tail(tmp_path, "prime_rl_run")
+    path = tmp_path / "metrics.jsonl"
+    append(path, '{"step": 0, "eval/swe/avg@1": 0.5}\n{"step": 1, "loss/mean": 0.5}\n')
+    assert tail.poll().step == 1

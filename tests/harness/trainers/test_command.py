@@ -13,7 +13,7 @@ from harness.config.check import check_group
 from harness.errors import UsageError
 from harness.records.layout import RunPaths
 from harness.trainers.command import CommandConfig, check_command, command_files, command_line
-from harness.trainers.interface import Launch
+from harness.trainers.interface import Launch, RunName
 from harness.trainers.registry import TRAINERS, load_trainer
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     MakeSweep = Callable[..., DiskSweep]
 
 RUN = RunPaths(Path("/out/toy/runs/ipo/seed_3"))
+NAME = RunName("toy", "ipo", 3, "0" * 16)
 
 
 def make_config(**trainer: Any) -> dict[str, Any]:
@@ -30,7 +31,8 @@ def make_config(**trainer: Any) -> dict[str, Any]:
 
 
 def make_launch(**trainer: Any) -> Launch:
-    return Launch(RUN, make_config(**trainer), "toy", "ipo", seed=3, attempt=2, max_steps=400)
+    config = make_config(**trainer)
+    return Launch(RUN, config, NAME, attempt=2, max_steps=400, inputs_dir=RUN.attempt(2).inputs_dir)
 
 
 def test_every_placeholder_is_filled_in() -> None:
@@ -63,7 +65,8 @@ def test_doubled_braces_are_literal() -> None:
 def test_braces_in_a_value_mean_nothing() -> None:
     paths = RunPaths(Path("/out/{seed}/toy/runs/ipo/seed_3"))
     config = make_config(argv=["{run_dir}"])
-    launch = Launch(paths, config, "toy", "ipo", seed=3, attempt=1, max_steps=1)
+    inputs_dir = paths.attempt(1).inputs_dir
+    launch = Launch(paths, config, NAME, attempt=1, max_steps=1, inputs_dir=inputs_dir)
     assert command_line(launch).argv == ("/out/{seed}/toy/runs/ipo/seed_3",)
 
 
@@ -149,7 +152,8 @@ def test_files_stand_below_the_trainer_folder() -> None:
     files = command_files(
         make_config(
             metrics="logs/m.csv", metrics_format="csv", metrics_keys=keys, checkpoints="ckpt"
-        )
+        ),
+        NAME,
     )
     assert asdict(files) == {
         "metrics": "trainer/logs/m.csv",
@@ -159,15 +163,16 @@ def test_files_stand_below_the_trainer_folder() -> None:
         "tokens_format": None,
         "checkpoints": "trainer/ckpt",
         "checkpoints_format": "step_folders",
+        "logs": {},
     }
-    assert command_files(make_config()).checkpoints is None
+    assert command_files(make_config(), NAME).checkpoints is None
 
 
 def test_known_metrics_may_have_keys_of_their_own() -> None:
     keys = {"step": "s", "tokens": "t", "mismatch_kl": "kl", "solve_rate": "reward"}
     config = make_config(metrics_keys=keys)
     check_command(config)
-    assert command_files(config).metrics_keys == keys
+    assert command_files(config, NAME).metrics_keys == keys
 
 
 def test_every_registered_trainer_loads_under_its_name() -> None:

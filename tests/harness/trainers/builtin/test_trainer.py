@@ -9,7 +9,9 @@ import pytest
 from harness.errors import UsageError
 from harness.records.layout import RunPaths
 from harness.trainers.builtin.trainer import TRAINER
-from harness.trainers.interface import Launch
+from harness.trainers.interface import Launch, RunName
+
+NAME = RunName("sweep", "arm", 0, "0" * 16)
 
 
 def make_trainer_group(tokens_every: int) -> dict[str, Any]:
@@ -17,14 +19,14 @@ def make_trainer_group(tokens_every: int) -> dict[str, Any]:
 
 
 def test_files_name_what_the_trainer_writes() -> None:
-    files = TRAINER.files(make_trainer_group(tokens_every=5))
+    files = TRAINER.files(make_trainer_group(tokens_every=5), NAME)
     assert (files.metrics, files.metrics_format) == ("trainer/metrics.jsonl", "prime_rl")
     assert (files.tokens, files.tokens_format) == ("trainer/tokens", "harness_parquet")
     assert files.checkpoints == "trainer/checkpoints"
 
 
 def test_files_name_no_tokens_where_none_are_recorded() -> None:
-    files = TRAINER.files(make_trainer_group(tokens_every=0))
+    files = TRAINER.files(make_trainer_group(tokens_every=0), NAME)
     assert (files.tokens, files.tokens_format) == (None, None)
 
 
@@ -40,6 +42,13 @@ def test_check_refuses_a_task_that_only_other_trainers_know(make_config: Any) ->
 
 
 def test_command_runs_the_module_apart_from_the_current_folder(tmp_path: Path) -> None:
-    launch = Launch(RunPaths(tmp_path), {}, "sweep", "arm", 0, attempt=1, max_steps=3)
+    launch = Launch(
+        RunPaths(tmp_path),
+        {},
+        NAME,
+        attempt=1,
+        max_steps=3,
+        inputs_dir=tmp_path / "inputs",
+    )
     command = TRAINER.command(launch)
     assert command.argv == (sys.executable, "-P", "-m", "harness.trainers.builtin")

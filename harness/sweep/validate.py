@@ -1,0 +1,60 @@
+"""Has the trainer itself look at the arms of a plan before anything is queued."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.sweep.finished import find_earlier
+from harness.sweep.plan import Plan, Progress
+from harness.sweep.prepare import Prepared
+from harness.sweep.store import read_stored
+from harness.trainers.interface import Candidate, RunName
+from harness.trainers.registry import load_trainer
+
+
+def validate(prepared: Prepared, progress: Progress | None = None) -> Prepared:
+    """Return `prepared` with its plan validated; one that has nothing left to run keeps what was
+    said of it.
+
+    Raises:
+        UsageError: as `validate_plan`.
+    """
+    record = prepared.plan.record
+    stored = read_stored(prepared.paths).plan
+    earlier = find_earlier(prepared.paths, record.runs)
+    done = {run.run_id for run in earlier if run.is_done}
+    if stored is not None and all(run.run_id in done for run in record.runs):
+        said = {arm.name: arm.resolved for arm in stored.arms}
+        arms = tuple(replace(arm, resolved=said.get(arm.name, ())) for arm in record.arms)
+        kept = replace(record, arms=arms, remarks=stored.remarks)
+        plan = replace(prepared.plan, record=kept)
+    else:
+        plan = validate_plan(prepared.plan, progress)
+    return replace(prepared, plan=plan)
+
+
+def validate_plan(plan: Plan, progress: Progress | None = None) -> Plan:
+    """Return `plan` with what its trainer said of the arms, each looked at with its first seed.
+
+    Raises:
+        UsageError: the trainer refuses an arm, or finds differences that were not declared.
+    """
+    record = plan.record
+    seed = record.seeds[0]
+    candidates = []
+    for run in record.runs:
+        if run.seed == seed:
+            name = RunName(record.sweep, run.arm, run.seed, run.identity)
+            candidates.append(Candidate(name, plan.configs[run.run_id], run.max_steps))
+    trainer = load_trainer(record.trainer)
+    said = trainer.validate(
+        candidates, record.baseline, record.may_differ, progress or (lambda _done, _total: None)
+    )
+    remarks = dict.fromkeys(
+        remark for candidate in candidates for remark in trainer.remarks(candidate.config)
+    )
+    remarks |= dict.fromkeys(said.remarks)
+    arms = tuple(
+        replace(arm, resolved=tuple(said.differs.get(arm.name, ()))) for arm in record.arms
+    )
+    return replace(plan, record=replace(record, arms=arms, remarks=tuple(remarks)))
