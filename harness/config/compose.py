@@ -329,13 +329,14 @@ def _refuse_foreign_knob(
 
 def _check_across_fields(checked: dict[str, Any], locator: Locator) -> dict[str, Any]:
     """Return the configuration with what the trainer reads from files of its own."""
-    from harness.losses.config import parse_loss  # noqa: PLC0415 (imported with the group)
+    from harness.losses.config import EXTERNAL, parse_loss  # noqa: PLC0415 (imported with the group)
     from harness.trainers.registry import load_trainer  # noqa: PLC0415
 
     trainer = load_trainer(checked["trainer"]["type"])
     expanded: dict[str, Any] = {}
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("loss", lambda: parse_loss(checked["loss"])),
+        # A foreign loss is for its trainer to accept.
+        ("loss", lambda: checked["loss"]["type"] == EXTERNAL or parse_loss(checked["loss"])),
         ("trainer", lambda: trainer.check(checked)),
         ("trainer", lambda: expanded.update(trainer.expand(checked))),
     )

@@ -33,9 +33,10 @@ def type_of(group: str, name: str) -> type[Any]:
 def _registry(group: str) -> Mapping[str, type[Any] | str]:
     """Return type name -> dataclass, or module for trainers, which are loaded when asked for."""
     if group == "loss":
-        from harness.losses.config import LOSS_TYPES  # noqa: PLC0415 (only what is asked for)
+        from harness.losses.config import EXTERNAL, LOSS_TYPES  # noqa: PLC0415 (only if asked for)
+        from harness.trainers.external import ExternalLoss  # noqa: PLC0415
 
-        return LOSS_TYPES
+        return {**LOSS_TYPES, EXTERNAL: ExternalLoss}
     if group == "trainer":
         from harness.trainers.registry import TRAINERS  # noqa: PLC0415
 

@@ -191,7 +191,10 @@ LossConfig = (
 )
 
 LOSS_TYPES: dict[str, type[LossConfig]] = {kind.type: kind for kind in get_args(LossConfig)}
-"""The dataclass behind each `loss.type`."""
+"""The dataclass behind each `loss.type` that this project can compute."""
+
+EXTERNAL = "external"
+"""The `loss.type` of a loss that only a foreign trainer can compute."""
 
 
 def parse_loss(loss: Mapping[str, Any]) -> LossConfig:
@@ -207,6 +210,11 @@ def parse_loss(loss: Mapping[str, Any]) -> LossConfig:
     if name is None:
         known = ", ".join(f"`{known}`" for known in LOSS_TYPES)
         raise UsageError("`loss.type` is missing", f"loss types: {known}")
+    if name == EXTERNAL:
+        raise UsageError(
+            f"loss `{EXTERNAL}` (`loss.type`) has no formula here: only a foreign trainer knows it",
+            "choose it with trainer=command alone, or take a loss of this project",
+        )
     if not isinstance(name, str) or name not in LOSS_TYPES:
         raise UsageError(
             f"there is no loss type {name!r} (`loss.type`)",

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from harness.records.attempt_folders import attempt_folders
+
 CANONICAL_NAMES = ("step", "tokens", "mismatch_kl", "solve_rate")
 
 _PRIME_RL_KEYS = {
@@ -24,6 +26,13 @@ _PRIME_RL_KEYS = {
     "mismatch_kl": re.compile(r"mismatch_kl/all/mean"),
     "solve_rate": re.compile(r"train/(.+/)?all/agent/reward/mean"),
 }
+_FRAMEWORK_KEYS = {
+    "verl": {"mismatch_kl": re.compile(r"rollout_corr/k3_kl")},
+    "trainer_state": {"tokens": re.compile(r"num_tokens")},
+}
+"""Format -> keys that its framework has in place of prime-rl's."""
+_VERL = "verl"
+_VERL_DEPTHS = ("*.jsonl", "*/*.jsonl")
 _RUN_FOLDERS = {"prime_rl_run": ("metrics.jsonl", "monitors/file/metrics.jsonl")}
 """Formats whose path is a folder -> where in it the metrics stand, by version."""
 _TRAINER_KEYS = ("mismatch_kl/", "loss/", "optim/", "perf/", "entropy/")
@@ -47,7 +56,8 @@ class MetricsTail:
     `latest.step` is the highest step among the rows of this attempt; before its first row it is
     the step of the last row that stood there already. `first_step` is the first that this attempt
     logged; None before. In a run folder of prime-rl only the trainer's rows tell the step: its
-    orchestrator is ahead. A version that counts from 0 is counted from 1.
+    orchestrator is ahead. A version that counts from 0 is counted from 1. verl's files may lie in
+    a folder per attempt.
 
     Args:
         attempt: rows that carry a lower `attempt` are another's and don't count.
@@ -63,6 +73,8 @@ class MetricsTail:
         self._offset_of_steps = 0
         self._attempt = attempt
         self._is_csv = metrics_format == "csv"
+        self._is_verl = metrics_format == _VERL
+        self._patterns = {**_PRIME_RL_KEYS, **_FRAMEWORK_KEYS.get(metrics_format, {})}
         self._keys = dict(metrics_keys)
         self._header: list[str] | None = None
         self._offset = 0
@@ -93,8 +105,20 @@ class MetricsTail:
 
     def _find_file(self) -> Path:
         """Return the metrics file: of several in a run folder the one that grew last."""
+        if self._is_verl:
+            return self._find_verl_file()
         there = [path for path in self._candidates if path.is_file()]
         return max(there, key=lambda path: path.stat().st_mtime, default=self._path)
+
+    def _find_verl_file(self) -> Path:
+        """Return the newest attempt's file; before it is there, that of the attempt before."""
+        folders = attempt_folders(self._path)
+        own = [folder for number, folder in folders.items() if number <= self._attempt]
+        for folder in [*reversed(own), self._path]:
+            files = [path for depth in _VERL_DEPTHS for path in folder.glob(depth)]
+            if files:
+                return max(files, key=lambda path: path.stat().st_mtime)
+        return self._path
 
     def _read_history(self) -> None:
         try:
@@ -140,7 +164,12 @@ class MetricsTail:
             row = json.loads(line)
         except ValueError:
             return None
-        return row if isinstance(row, dict) else None
+        if not isinstance(row, dict):
+            return None
+        if self._is_verl:
+            data = row.get("data")
+            return {**data, "step": row.get("step")} if isinstance(data, dict) else None
+        return row
 
     def _update(self, row: Mapping[str, Any], *, is_own: bool) -> None:
         step = self._step_of(row)
@@ -171,7 +200,7 @@ class MetricsTail:
         """Return the mean over the matching keys (one per task) that hold finite numbers."""
         if name in self._keys:
             return _mean([row.get(self._keys[name])])
-        pattern = _PRIME_RL_KEYS[name]
+        pattern = self._patterns[name]
         value = _mean(v for key, v in row.items() if pattern.fullmatch(key))
         return _mean([row.get(name)]) if value is None else value
 

@@ -16,7 +16,7 @@ from harness.records.layout import RunPaths
 from harness.records.model import SCHEMA_VERSION, Claim, Exit, Heartbeat, RunRecord, to_record
 from harness.runner.claim import has_newer_claim
 from harness.runner.failure import explain_exit
-from harness.runner.metrics_tail import MetricsTail
+from harness.runner.foreign_tail import open_tail
 from harness.runner.stall import StallWatch
 from harness.runner.supervise import CANCELLED, SUPERSEDED, Ending
 
@@ -73,7 +73,7 @@ class AttemptRecorder:
     is_cancelled: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        self.tail = MetricsTail(
+        self.tail = open_tail(
             self.paths.root / self.record.metrics,
             self.record.metrics_format,
             self.record.metrics_keys,

@@ -20,7 +20,8 @@ from harness.state.status import RunState, may_be_at_work, read_states
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 """What atomic writes (and an interrupted clean) leave behind when they are killed."""
-_CHECKPOINT = re.compile(r"step_(\d+)(\.\w+)?")
+_CHECKPOINT = re.compile(r"(?:step_|global_step_|checkpoint-)(\d+)(\.\w+)?")
+"""As the built-in trainer, prime-rl, verl and TRL call them."""
 _MIN_TEMPORARY_AGE_S = 60.0
 
 

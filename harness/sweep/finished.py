@@ -90,6 +90,8 @@ def _has_something_to_continue(run: RunPaths) -> bool:
     record = read_record(RunRecord, run.record)
     if record.checkpoints is None:
         metrics = run.root / record.metrics
+        if metrics.is_dir():
+            return any(metrics.iterdir())
         return metrics.is_file() and metrics.stat().st_size > 0
     folder = run.root / record.checkpoints
     return folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir())

@@ -1,8 +1,9 @@
 """The trainer `command`: any program, started by an argv template.
 
-The program gets the run's resolved config as a file, logs one row of metrics per step to a file
-below its trainer folder, continues from its newest checkpoint when it is started again, and ends
-with exit code 0 once it has logged step `max_steps`. No shell is involved.
+The program gets the run's resolved config as a file, and its own keys in a form that it reads
+(`render`). It logs its metrics below its trainer folder, continues from its newest checkpoint when
+it is started again, and ends with exit code 0 once it has logged step `max_steps`. No shell is
+involved.
 """
 
 from __future__ import annotations
@@ -18,8 +19,20 @@ from harness.config.fields import choice, output
 from harness.config.secret import looks_like_secret
 from harness.errors import UsageError
 from harness.near import did_you_mean
+from harness.records.files import write_atomic
 from harness.records.layout import RunPaths
 from harness.trainers.interface import Command, Launch, RunFiles, RunName, Trainer
+from harness.trainers.native_config import (
+    FILE_RENDERINGS,
+    NONE,
+    RENDERINGS,
+    WORD_RENDERINGS,
+    FlagsConfig,
+    check_native,
+    fill_native,
+    render_file,
+    render_words,
+)
 
 PLACEHOLDERS = (
     "python",
@@ -33,7 +46,10 @@ PLACEHOLDERS = (
     "attempt",
     "max_steps",
 )
+NATIVE = "native"
+"""Placeholder in `argv` and `env` for what `trainer.native` was rendered to."""
 RESERVED_ENV_PREFIX = "HARNESS_"
+METRICS_FORMATS = ("prime_rl", "jsonl", "csv", "verl", "trainer_state", "tensorboard")
 
 _TRAINER_FOLDER = RunPaths(Path()).trainer_dir.name
 _BRACES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|(?P<stray>[{}])")
@@ -46,9 +62,12 @@ class CommandConfig:
     Attributes:
         argv: program and arguments; `{seed}` and the other PLACEHOLDERS are filled in, a literal
             brace is doubled.
-        metrics: file below the trainer folder that the program logs to.
+        metrics: file below the trainer folder that the program logs to, or a folder for the
+            formats that are one.
         metrics_format: `prime_rl` and `jsonl` hold a JSON object per line, `csv` a header and
-            rows.
+            rows. `verl` is its file logger's file, `trainer_state` an output folder of TRL or
+            transformers, `tensorboard` a folder of event files. `verl` and `tensorboard` may be a
+            folder with one folder `attempt_<k>` per attempt.
         metrics_keys: canonical name (`step`, `mismatch_kl`, `solve_rate`, ...) -> its key there.
         code_dir: folder of the program's code. It is copied with the plan, and the program starts
             in the copy: editing it does not change runs that wait. None: nothing is copied.
@@ -56,19 +75,27 @@ class CommandConfig:
         env: variables to set, values with the same placeholders. Never secrets: the config is a
             file that others read.
         checkpoints: folder below the trainer folder with one entry `step_<n>` per checkpoint.
-        native: the program's own keys; it finds them in the config file.
+        native: the program's own keys; it finds them in the config file, or where `render` says.
+        render: what `{native}` in `argv` and `env` stands for. `yaml`, `toml`, `json`: path of a
+            file with the keys of `native`. `hydra` (`a.b=1`) and `flags` (`--a.b 1`): an item of
+            `argv` that is exactly `{native}` becomes one or more items per key. Placeholders in
+            texts of `native` are then filled in.
+        flags: how `render: flags` writes keys.
     """
 
     type: str = choice("command", "command")
     argv: tuple[str, ...]
     metrics: str = "metrics.jsonl"
-    metrics_format: str = choice("prime_rl", "prime_rl", "jsonl", "csv")
+    metrics_format: str = choice("prime_rl", *METRICS_FORMATS)
     metrics_keys: dict[str, str] = field(default_factory=dict)
     code_dir: str | None = output(None)
     cwd: str | None = output(None)
     env: dict[str, str] = field(default_factory=dict)
     checkpoints: str | None = None
     native: dict[str, Any] = field(default_factory=dict)
+    # How keys reach a program isn't part of what it computes: a run's identity stays.
+    render: str = choice(NONE, *RENDERINGS, is_output=True)
+    flags: FlagsConfig = output(default_factory=FlagsConfig)
 
 
 def command_files(config: Mapping[str, Any], _name: RunName) -> RunFiles:
@@ -85,7 +112,10 @@ def command_files(config: Mapping[str, Any], _name: RunName) -> RunFiles:
 
 
 def command_line(launch: Launch) -> Command:
-    """Return the program with every placeholder filled in. Raises UsageError."""
+    """Return the program with every placeholder filled in; write what it reads its keys from.
+
+    Raises UsageError.
+    """
     trainer = launch.config["trainer"]
     values = {
         "python": sys.executable,
@@ -99,20 +129,41 @@ def command_line(launch: Launch) -> Command:
         "attempt": str(launch.attempt),
         "max_steps": str(launch.max_steps),
     }
+    words, path = _render_native(launch, values)
+    with_native = values if path is None else {**values, NATIVE: str(path)}
+    argv: list[str] = []
+    for i, text in enumerate(trainer["argv"]):
+        if text == f"{{{NATIVE}}}" and path is None:
+            argv += words
+        else:
+            argv.append(fill_placeholders(text, with_native, f"trainer.argv[{i}]"))
     cwd = trainer["cwd"]
     return Command(
-        argv=tuple(
-            fill_placeholders(text, values, f"trainer.argv[{i}]")
-            for i, text in enumerate(trainer["argv"])
-        ),
+        argv=tuple(argv),
         env={
-            name: fill_placeholders(text, values, f"trainer.env.{name}")
+            name: fill_placeholders(text, with_native, f"trainer.env.{name}")
             for name, text in trainer["env"].items()
         },
         cwd=launch.program_dir
         if cwd is None
         else Path(fill_placeholders(cwd, values, "trainer.cwd")),
     )
+
+
+def _render_native(
+    launch: Launch, values: Mapping[str, str]
+) -> tuple[tuple[str, ...], Path | None]:
+    """Return the program's own keys as arguments, or the file of this attempt that holds them."""
+    trainer = launch.config["trainer"]
+    render = trainer.get("render", NONE)  # not in the configs of sweeps planned before it was a key
+    if render == NONE:
+        return (), None
+    native = fill_native(trainer["native"], lambda text, key: fill_placeholders(text, values, key))
+    if render in WORD_RENDERINGS:
+        return render_words(render, native, trainer["flags"]), None
+    path = launch.inputs_dir / f"native.{render}"
+    write_atomic(path, render_file(render, native))
+    return (), path
 
 
 def fill_placeholders(text: str, values: Mapping[str, str], key: str) -> str:
@@ -151,15 +202,19 @@ def check_command(config: Mapping[str, Any]) -> None:
         UsageError: names the key and the value.
     """
     trainer = config["trainer"]
-    samples = dict.fromkeys(PLACEHOLDERS, "")
+    samples = dict.fromkeys(PLACEHOLDERS, "0")
     if not trainer["argv"]:
         raise UsageError(
             "`trainer.argv` is empty", "for example trainer.argv=['{python}',train.py,'{config}']"
         )
-    texts = {f"trainer.argv[{i}]": text for i, text in enumerate(trainer["argv"])}
-    texts |= {f"trainer.env.{name}": text for name, text in trainer["env"].items()}
+    argv = {f"trainer.argv[{i}]": text for i, text in enumerate(trainer["argv"])}
+    texts = argv | {f"trainer.env.{name}": text for name, text in trainer["env"].items()}
+    _check_render(trainer["render"], argv, texts)
+    for key, text in texts.items():
+        fill_placeholders(text, {**samples, NATIVE: ""}, key)
     if trainer["cwd"] is not None:
         texts["trainer.cwd"] = trainer["cwd"]
+        fill_placeholders(trainer["cwd"], samples, "trainer.cwd")
         if trainer["code_dir"] is not None:
             raise UsageError(
                 f"`trainer.cwd` is {trainer['cwd']!r} beside `trainer.code_dir`",
@@ -171,20 +226,56 @@ def check_command(config: Mapping[str, Any]) -> None:
             "give the folder that the program's files stand in",
         )
     for key, text in texts.items():
-        fill_placeholders(text, samples, key)
         if "\0" in text:
             raise UsageError(
                 f"`{key}` is {text!r}: no program can be given a zero byte", "leave it out"
             )
     for name in trainer["env"]:
-        _check_env_name(name)
+        check_env_name(name)
+    check_native(
+        trainer["render"],
+        trainer["native"],
+        trainer["flags"],
+        lambda text, key: fill_placeholders(text, samples, key),
+    )
     _check_metrics_keys(trainer["metrics_keys"])
     for key in ("metrics", "checkpoints"):
         if trainer[key] is not None:
             _check_below(f"trainer.{key}", trainer[key])
 
 
-def _check_env_name(name: str) -> None:
+def _check_render(render: str, argv: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """Refuse `{native}` where nothing is rendered, and a rendering that no program would see."""
+    shown = f"{{{NATIVE}}}"
+    users = [key for key, text in texts.items() if NATIVE in _placeholders(text)]
+    if render == NONE:
+        if users:
+            raise UsageError(
+                f"`{users[0]}` is {texts[users[0]]!r}, but `trainer.render` is none",
+                f"choose what {shown} stands for: {', '.join(RENDERINGS[1:])}",
+            )
+        return
+    if not users:
+        where = "`trainer.argv` or `trainer.env`" if render in FILE_RENDERINGS else "`trainer.argv`"
+        raise UsageError(
+            f"`trainer.render` is {render}, but {where} has no {shown}: the program would never "
+            "see its keys",
+            f"add an item {shown}, or set trainer.render=none",
+        )
+    for key in users if render in WORD_RENDERINGS else ():
+        if key not in argv or texts[key] != shown:
+            raise UsageError(
+                f"`{key}` is {texts[key]!r}, but `trainer.render` {render} gives several arguments",
+                f"write {shown} as an item of `trainer.argv` of its own",
+            )
+
+
+def _placeholders(text: str) -> set[str]:
+    return {match["name"] for match in _BRACES.finditer(text) if match["name"] is not None}
+
+
+def check_env_name(name: str) -> None:
+    """Refuse a name in `trainer.env` that can't be set, is the harness's own or holds a secret."""
     key = f"trainer.env.{name}"
     if not name or "=" in name or "\0" in name:
         raise UsageError(

@@ -13,6 +13,19 @@ from harness.config.fields import choice
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExternalLoss:
+    """A loss of a foreign trainer, which its own keys (`trainer.native`) choose.
+
+    `name` is what reports call it. `options` are its knobs: `trainer.native` takes them over where
+    it refers to them (`${loss.options.clip}`).
+    """
+
+    type: str = choice("external", "external")
+    name: str = "external"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExternalTask:
     """A task of a foreign trainer. `name` is what reports call it."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.config.fields import choice, number, output
 from harness.errors import HarnessError, UsageError
+from harness.losses.config import LOSS_TYPES
 from harness.records.model import from_record
 from harness.trackers.config import TrackersConfig
 from harness.trainers.builtin.tasks import TASKS
@@ -202,7 +203,8 @@ def parse_config(config: Mapping[str, Any], *, where: str = "config") -> Resolve
     for key in ("loss", "task", "model", "trainer", "seed"):
         if key not in config:
             raise HarnessError(f"`{where}` lacks `{key}`")
-    for group, types in (("task", TASK_TYPES), ("model", MODEL_TYPES)):
+    groups = (("loss", LOSS_TYPES), ("task", TASK_TYPES), ("model", MODEL_TYPES))
+    for group, types in groups:
         name = config[group].get("type")
         if name not in types:
             raise UsageError(

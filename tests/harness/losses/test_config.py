@@ -13,10 +13,18 @@ import yaml
 from harness.config.check import check_group
 from harness.errors import UsageError
 from harness.losses import masks
-from harness.losses.config import LOSS_TYPES, IcepopConfig, IpoConfig, NoneConfig, parse_loss
+from harness.losses.config import (
+    EXTERNAL,
+    LOSS_TYPES,
+    IcepopConfig,
+    IpoConfig,
+    NoneConfig,
+    parse_loss,
+)
 
 CONF_LOSS_DIR = Path(__file__).parents[3] / "conf" / "loss"
-SHIPPED = sorted(path.stem for path in CONF_LOSS_DIR.glob("*.yaml"))
+SHIPPED = sorted(path.stem for path in CONF_LOSS_DIR.glob("*.yaml") if path.stem != EXTERNAL)
+"""Overlays of the losses that this project computes."""
 
 
 def load_option(name: str) -> dict[str, Any]:
@@ -100,6 +108,7 @@ def test_prime_rl_defaults() -> None:
     [
         ({"type": "ipoo"}, "'ipoo'", "`ipo`"),
         ({"eps": 0.3}, "`loss.type`", "ipo"),
+        ({"type": "external", "name": "gspo"}, "no formula here", "trainer=command"),
         ({"type": "ipo", "ratio_low": 0.2}, "`loss.ratio_low`", "eps"),
         ({"type": "icepop", "ratio_lo": 0.2}, "`loss.ratio_lo`", "`ratio_low`"),
         ({"type": "icepop", "ratio_low": 6.0}, "`loss.ratio_low` 6", "band"),

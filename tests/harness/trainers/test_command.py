@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from analysis.load import load_sweep
+from analysis.runs import RunState
 from harness.config.check import check_group
 from harness.errors import UsageError
 from harness.records.layout import RunPaths
@@ -90,6 +93,100 @@ def test_any_string_reaches_the_program_unharmed(make_sweep: MakeSweep) -> None:
     assert json.loads(sweep.run("words").attempt(1).log.read_text()) == words
 
 
+def test_native_keys_are_written_to_a_file_of_the_attempt(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "out" / "toy" / "runs" / "ipo" / "seed_3")
+    config = make_config(
+        argv=["train", "--config", "{native}"],
+        env={"KEYS": "{native}"},
+        render="yaml",
+        native={
+            "seed": "{seed}",
+            "max_steps": "{max_steps}",
+            "name": "{arm}-{attempt}",
+            "dir": "{trainer_dir}",
+        },
+    )
+    check_command(config)
+    inputs_dir = run.attempt(2).inputs_dir
+    launch = Launch(run, config, NAME, attempt=2, max_steps=400, inputs_dir=inputs_dir)
+    command = command_line(launch)
+    path = inputs_dir / "native.yaml"
+    assert command.argv == ("train", "--config", str(path))
+    assert dict(command.env) == {"KEYS": str(path)}
+    assert yaml.safe_load(path.read_text()) == {
+        "seed": 3,
+        "max_steps": 400,
+        "name": "ipo-2",
+        "dir": str(run.trainer_dir),
+    }
+    assert [p.name for p in inputs_dir.iterdir()] == ["native.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("render", "suffix"), [("yaml", "yaml"), ("toml", "toml"), ("json", "json")]
+)
+def test_a_file_is_called_by_its_format(tmp_path: Path, render: str, suffix: str) -> None:
+    config = make_config(argv=["{native}"], render=render, native={"a": 1})
+    launch = Launch(RUN, config, NAME, attempt=1, max_steps=1, inputs_dir=tmp_path)
+    assert command_line(launch).argv == (str(tmp_path / f"native.{suffix}"),)
+
+
+def test_native_keys_become_several_arguments() -> None:
+    native = {"a": {"b": 1, "c": "{arm}"}, "seed": "{seed}"}
+    argv = ["train", "{native}", "--last"]
+    hydra = make_launch(argv=argv, render="hydra", native=native)
+    assert command_line(hydra).argv == ("train", "a.b=1", "a.c='ipo'", "seed=3", "--last")
+    flags = {"bools": "bare", "joined_by": "-", "dashes": False}
+    given = make_launch(argv=argv, render="flags", flags=flags, native=native)
+    assert command_line(given).argv == (
+        *("train", "--a-b", "1", "--a-c", "ipo", "--seed", "3", "--last"),
+    )
+    nothing = make_launch(argv=argv, render="hydra")
+    assert command_line(nothing).argv == ("train", "--last")
+
+
+def test_a_program_reads_its_own_keys_and_its_metrics_are_read(make_sweep: MakeSweep) -> None:
+    native = {
+        "max_steps": "{max_steps}",
+        "first_step": 1,
+        "kl": 0.5,
+        "exit_code": 3,
+        "text": "it's ${{x}}",
+        "metrics": "{trainer_dir}/metrics/attempt_{attempt}/{sweep}/{arm}-{seed}.jsonl",
+    }
+    trainer = {"render": "yaml", "native": native, "metrics": "metrics", "metrics_format": "verl"}
+    argv = ("reads_native", "{native}")
+    sweep = make_sweep({"keys": argv}, max_steps=2, trainer=trainer)
+    assert sweep.start_runner("keys", sweep.submit()).wait()[0] == 1
+    goes_on = {**trainer, "native": {**native, "first_step": 2, "kl": 0.25, "exit_code": 0}}
+    sweep.replan({"keys": argv}, max_steps=4, trainer=goes_on)
+    assert sweep.start_runner("keys", sweep.submit()).wait()[0] == 0
+
+    run = sweep.run("keys")
+    said = [json.loads(run.attempt(k).log.read_text()) for k in (1, 2)]
+    assert [one["keys"]["text"] for one in said] == ["it's ${x}", "it's ${x}"]
+    assert [one["keys"]["max_steps"] for one in said] == [2, 4]
+    assert [Path(one["file"]) for one in said] == [
+        run.attempt(k).inputs_dir / "native.yaml" for k in (1, 2)
+    ]
+    assert [
+        (sweep.exit("keys", k).first_step, sweep.exit("keys", k).last_step) for k in (1, 2)
+    ] == [
+        (1, 2),
+        (2, 4),
+    ]
+    heartbeat = sweep.heartbeat("keys", 2)
+    assert heartbeat is not None
+    assert heartbeat.mismatch_kl == 1.0
+    loaded = load_sweep(sweep.paths.root)
+    (read,) = loaded.runs
+    assert read.state is RunState.DONE
+    curve = read.curves["mismatch_kl"]
+    assert curve.steps.tolist() == [1, 2, 3, 4]
+    assert curve.values.tolist() == [0.5, 0.5, 0.75, 1.0]
+    assert [notice.kind for notice in loaded.notices] == ["superseded"]
+
+
 @pytest.mark.parametrize(
     ("trainer", "error", "hint"),
     [
@@ -123,6 +220,48 @@ def test_any_string_reaches_the_program_unharmed(make_sweep: MakeSweep) -> None:
         ({"metrics_keys": {"stepp": "s"}}, "there is no metric `stepp`", "did you mean `step`?"),
         ({"metrics_keys": {"foo": "bar"}}, "`trainer.metrics_keys.foo`", "`mismatch_kl`"),
         ({"checkpoints": "a/../.."}, "`trainer.checkpoints` is 'a/../..'", "{trainer_dir}"),
+        (
+            {"argv": ["t", "{native}"]},
+            "`trainer.argv[1]` is '{native}', but `trainer.render` is none",
+            "yaml, toml, json, hydra, flags",
+        ),
+        ({"env": {"A": "{native}"}}, "`trainer.env.A` is '{native}', but", "yaml"),
+        (
+            {"render": "yaml", "native": {"a": 1}},
+            "`trainer.render` is yaml, but `trainer.argv` or `trainer.env` has no {native}",
+            "add an item {native}",
+        ),
+        ({"render": "hydra", "argv": ["t", "{{native}}"]}, "`trainer.argv` has no {native}", "add"),
+        (
+            {"render": "hydra", "argv": ["t", "--keys={native}"]},
+            "`trainer.argv[1]` is '--keys={native}', but `trainer.render` hydra gives several",
+            "an item of `trainer.argv` of its own",
+        ),
+        (
+            {"render": "flags", "argv": ["{native}"], "env": {"A": "{native}"}},
+            "`trainer.env.A` is '{native}'",
+            "of its own",
+        ),
+        (
+            {"render": "yaml", "argv": ["{native}"], "cwd": "{native}"},
+            "`trainer.cwd` is '{native}': unknown placeholder",
+            "",
+        ),
+        (
+            {"render": "yaml", "argv": ["{native}"], "native": {"a": {"b": ["{sed}"]}}},
+            "`trainer.native.a.b[0]` is '{sed}': unknown placeholder `{sed}`",
+            "did you mean `seed`?",
+        ),
+        (
+            {"render": "json", "argv": ["{native}"], "native": {"a": '{"b": 1}'}},
+            "`trainer.native.a`",
+            "doubled",
+        ),
+        (
+            {"render": "toml", "argv": ["{native}"], "native": {"a": {"b": None}}},
+            "`trainer.native.a.b` is null, which TOML can't say",
+            "yaml or json",
+        ),
     ],
 )
 def test_config_that_cannot_work_is_refused_when_planning(

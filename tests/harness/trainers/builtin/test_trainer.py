@@ -41,6 +41,11 @@ def test_check_refuses_a_task_that_only_other_trainers_know(make_config: Any) ->
         TRAINER.check(make_config({"task": {"type": "external", "name": "swe"}}))
 
 
+def test_check_refuses_a_loss_that_only_other_trainers_know(make_config: Any) -> None:
+    with pytest.raises(UsageError, match=r"`loss\.type`: no loss 'external'"):
+        TRAINER.check(make_config({"loss": {"type": "external", "name": "gspo"}}))
+
+
 def test_command_runs_the_module_apart_from_the_current_folder(tmp_path: Path) -> None:
     launch = Launch(
         RunPaths(tmp_path),
