@@ -347,7 +347,9 @@ _SPECS = (
         "difference",
         "share of prompt groups without any solved rollout",
         (
+            Key(r"train/agg/all/[^/]+/solved_none"),
             Key(r"train/[^/]+/all/[^/]+/solved_none"),
+            Key(r"train/agg/all/solved_none"),
             Key(r"train/[^/]+/all/solved_none"),
             Key(r"solve_none/all"),
         ),
@@ -361,7 +363,9 @@ _SPECS = (
         "difference",
         "share of prompt groups whose rollouts are all solved",
         (
+            Key(r"train/agg/all/[^/]+/solved_all"),
             Key(r"train/[^/]+/all/[^/]+/solved_all"),
+            Key(r"train/agg/all/solved_all"),
             Key(r"train/[^/]+/all/solved_all"),
             Key(r"solve_all/all"),
         ),

@@ -99,6 +99,11 @@ VERBS: dict[str, Verb] = {
         arguments.add_run,
         "run:run_sweep_command",
     ),
+    "import-toml": Verb(
+        "make a sweep of prime-rl's own files: one base, one overlay per loss",
+        arguments.add_import_toml,
+        "import_toml:import_toml_command",
+    ),
     "status": Verb("show the state of every run", arguments.add_status, "status:status_command"),
     "logs": Verb("print the log of a run", arguments.add_logs, "inspect:logs_command"),
     "why": Verb(

@@ -59,6 +59,31 @@ def add_run(parser: Parser) -> None:
     _dry_run(parser)
 
 
+def add_import_toml(parser: Parser) -> None:
+    parser.add_argument(
+        "base",
+        metavar="BASE",
+        type=Path,
+        help="what the arms share: TOML, JSON or YAML of prime-rl",
+    )
+    parser.add_argument(
+        "overlays",
+        metavar="OVERLAY",
+        nargs="+",
+        type=Path,
+        help="a file with one loss; it names its arm, and the first is the baseline",
+    )
+    parser.add_argument(
+        "--name", metavar="NAME", help="what the question calls the recipe (default: the base)"
+    )
+    parser.add_argument(
+        "--seeds", dest="num_seeds", metavar="N", type=_positive, default=3, help="runs per arm"
+    )
+    parser.add_argument(
+        "--to", metavar="FILE", type=Path, help="write the sweep to this new file, not to stdout"
+    )
+
+
 def add_retry(parser: Parser) -> None:
     _sweep(parser)
     _target(parser)

@@ -9,18 +9,23 @@ from harness.records.files import flatten
 from harness.records.model import KeyDifference
 
 _ABSENT = object()
+_NOTES = ("trainer.replaced", "trainer.sources")
+"""What `Trainer.expand` notes of the files that it read, for remarks."""
 
 
 def find_differences(
     baseline: Mapping[str, Any], arm: Mapping[str, Any]
 ) -> tuple[KeyDifference, ...]:
-    """Return the leaves whose values differ, sorted by key; None stands for an absent side."""
+    """Return the leaves whose values differ, sorted by key; None stands for an absent side.
+
+    What a trainer noted of its files is no value of theirs, and left out.
+    """
     left, right = flatten(baseline), flatten(arm)
     left, right = _without_filled(left, right), _without_filled(right, left)
     return tuple(
         KeyDifference(key, left.get(key), right.get(key))
         for key in sorted(left.keys() | right.keys())
-        if left.get(key, _ABSENT) != right.get(key, _ABSENT)
+        if left.get(key, _ABSENT) != right.get(key, _ABSENT) and not is_declared(key, _NOTES)
     )
 
 

@@ -11,7 +11,7 @@ from harness.errors import UsageError
 from harness.profile import LocalProfile, Profile
 from harness.records.layout import SweepPaths
 from harness.records.model import PlannedRun, PlanRecord
-from harness.slurm_profile import SlurmProfile, override_settings
+from harness.slurm_profile import SlurmProfile, count_gpus, override_settings
 from harness.trainers.interface import Needs
 from harness.trainers.registry import load_trainer
 
@@ -107,13 +107,14 @@ def _check_slurm(needs: Needs, settings: SlurmProfile, profile: str, arm: str) -
             " share them",
             where % "sbatch: {exclusive: true}",
         )
-    given = settings.gpus_per_node
+    total = count_gpus(settings)
+    given = None if total is None else total // settings.nodes
     if needs.gpus_per_node is None or given == needs.gpus_per_node:
         return []
     if given is None:
         return [
-            f"each run of `{arm}` uses {_gpus(needs)} on a node, and the profile `{profile}` names"
-            " no `gpus_per_node`"
+            f"each run uses {_gpus(needs)} on a node, and the profile `{profile}` doesn't say how"
+            " many it gives"
         ]
     if given < needs.gpus_per_node:
         raise UsageError(
@@ -122,7 +123,7 @@ def _check_slurm(needs: Needs, settings: SlurmProfile, profile: str, arm: str) -
             where % f"gpus_per_node: {needs.gpus_per_node}",
         )
     idle = given - needs.gpus_per_node
-    return [f"{_count(idle, 'GPU')} of {given} on each node would be idle in each run of `{arm}`"]
+    return [f"{_count(idle, 'GPU')} of {given} on each node would be idle"]
 
 
 def _check_names(needs: Needs, paths: SweepPaths, arm: str, python: str) -> None:

@@ -30,6 +30,7 @@ from harness.records.model import (
 from harness.sweep.difference import find_differences, is_declared
 from harness.sweep.identity import hash_identity
 from harness.sweep.spec import SweepSpec
+from harness.trainers.registry import load_trainer
 
 Progress = Callable[[int, int], None]
 
@@ -148,8 +149,10 @@ def check_may_differ(spec: SweepSpec, configs: Mapping[str, Mapping[str, Any]]) 
             for leaf in flatten(configs[f"{arm.name}/seed_{seed}"]):
                 parts = leaf.split(".")
                 known.update(".".join(parts[: i + 1]) for i in range(len(parts)))
+    trainers = {config["trainer"]["type"] for config in configs.values()}
+    derived = [above for name in trainers if (above := load_trainer(name).derives) is not None]
     for key in spec.may_differ:
-        if key not in known:
+        if key not in known and not is_declared(key, derived):
             raise UsageError(
                 f"`{spec.path}`: `may_differ` holds `{key}`, which is no key of any run",
                 did_you_mean(key, known) if near_miss(key, known) else "harness compose shows all",

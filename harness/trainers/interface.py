@@ -190,6 +190,8 @@ class Trainer:
         is_deterministic: whether equal seeds give equal numbers.
         check: refuses (UsageError) what each key allows but this trainer can't do, at plan time.
         code_dir: folder of the trainer's own code to freeze with the plan; None for none.
+        derives: above the keys that the trainer derives from others when it resolves a config: arms
+            may be declared to differ in them though no config of ours states them.
         expand: completes a checked config by what it points to (files of the trainer's own); the
             result is what a run's identity is the hash of, and what arms are compared by.
         remarks: sentences about an expanded config that a plan and a report show.
@@ -207,6 +209,7 @@ class Trainer:
     is_deterministic: bool
     check: Callable[[Mapping[str, Any]], None] = _accept
     code_dir: Callable[[Mapping[str, Any]], str | None] = _no_code
+    derives: str | None = None
     expand: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _as_it_is
     remarks: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_remarks
     needs: Callable[[Mapping[str, Any]], Needs] = _no_needs

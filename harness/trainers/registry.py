@@ -12,6 +12,7 @@ from harness.trainers.interface import Trainer
 TRAINERS: Mapping[str, str] = {
     "builtin": "harness.trainers.builtin.trainer",
     "command": "harness.trainers.command",
+    "prime_rl": "harness.trainers.prime_rl.trainer",
 }
 """`trainer.type` -> module that holds it as `TRAINER`."""
 

@@ -54,6 +54,7 @@ def test_the_wheel_composes_and_plans_in_an_empty_folder(installed: Path, tmp_pa
 @pytest.mark.slow
 def test_the_wheel_holds_conf_and_slurm_as_data_and_no_sweeps(installed: Path) -> None:
     assert (installed / "harness/_data/conf/config.yaml").is_file()
+    assert (installed / "harness/_data/conf/prime_rl/reverse_text.toml").is_file()
     assert (installed / "harness/_data/slurm/profiles/local.yaml").is_file()
     assert (installed / "harness/py.typed").is_file()
     assert (installed / "analysis/py.typed").is_file()

@@ -188,7 +188,9 @@ def parse_table(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     else:
         raise UsageError(
             f"{key}.type` is {kind!r}, which is no loss of prime-rl",
-            did_you_mean(str(kind), (*NATIVE, "custom"), what="losses"),
+            f"this project has it: give the sweep an arm of its own, `{kind}: [loss={kind}]`"
+            if str(kind) in LOSS_TYPES
+            else did_you_mean(str(kind), (*NATIVE, "custom"), what="losses"),
         )
     if extra:
         name = sorted(extra)[0]

@@ -70,9 +70,10 @@ def test_too_few_gpus_are_refused_and_idle_ones_told() -> None:
     error = refusal(Needs(gpus_per_node=8), SlurmProfile(gpus_per_node=4))
     assert "uses 8 GPUs on each node, and the profile `mine` gives it 4" in error.message
     (warning,) = check(Needs(gpus_per_node=2), SlurmProfile(gpus_per_node=8))
-    assert warning == "6 GPUs of 8 on each node would be idle in each run of `ipo`"
+    assert warning == "6 GPUs of 8 on each node would be idle"
     (warning,) = check(Needs(gpus_per_node=2), SlurmProfile())
-    assert warning.endswith("the profile `mine` names no `gpus_per_node`")
+    assert warning.endswith("the profile `mine` doesn't say how many it gives")
+    assert check(Needs(gpus_per_node=8), SlurmProfile(sbatch={"gres": "gpu:h100:8"})) == ()
 
 
 def test_several_nodes_are_refused_on_this_machine() -> None:

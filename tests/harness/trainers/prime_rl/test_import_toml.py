@@ -50,26 +50,53 @@ def _refusal(folder: Path, **files: str) -> str:
 
 def test_a_base_and_an_overlay_per_loss_become_a_sweep(tmp_path: Path) -> None:
     base, *overlays = _write(tmp_path, base=_BASE, icepop=_ICEPOP, ipo=_IPO)
-    text = import_folder(base, [overlays[1].rename(tmp_path / "ipo-0.3.toml"), overlays[0]])
-    assert text == (
-        f"# Imported from {base} and one overlay per loss.\n"
-        'question: "Which loss holds up on the recipe base?"\n'
+    folder = tmp_path / "ablation"
+    folder.mkdir()
+    base = base.rename(folder / "base.toml")
+    imported = import_folder(base, [overlays[1].rename(tmp_path / "ipo-0.3.toml"), overlays[0]])
+    head, _, rest = imported.text.partition("question:")
+    assert " ".join(line.removeprefix("# ") for line in head.splitlines()) == (
+        f"Made from {base} and one overlay per loss."
+    )
+    assert all(line.startswith("# ") for line in head.splitlines())
+    assert f"question:{rest}" == (
+        'question: "Which loss holds up on ablation?"\n'
+        "# The arm that every other one is compared with.\n"
         "baseline: ipo-0.3\n"
-        "# prime-rl has no seed for everything: seeds are reruns.\n"
-        "seeds: [0]\n"
+        "# Reruns of the same recipe: prime-rl has no seed for everything. Each costs a whole run\n"
+        "# of every arm, and a single run per arm decides nothing.\n"
+        "seeds: [0, 1, 2]\n"
         "pairing: none\n"
         "common:\n"
         "  - trainer=prime_rl\n"
         "  - task=external\n"
         "  - model=external\n"
         f"  - \"trainer.base=['{base}']\"\n"
+        "  - \"task.name='swe'\"\n"
         "  - \"model.name='org/model'\"\n"
         "  - max_steps=1200\n"
         "arms:\n"
         "  ipo-0.3: [loss=ipo, loss.eps=0.3]\n"
         "  icepop: [loss=icepop, loss.ratio_low=0.2, loss.ratio_high=5.0]\n"
         "may_differ: [loss]\n"
+        "analysis:\n"
+        "  primary: [solve_rate, mismatch_kl]\n"
+        "  # `harness plan` shows the windows that runs are judged by; declare baseline_steps and\n"
+        "  # last_steps of your own here before anything has run.\n"
     )
+    assert imported.remarks == ()
+
+
+def test_the_name_of_the_recipe_and_the_number_of_reruns_are_what_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    base, *overlays = _write(tmp_path, swe=_BASE, ipo=_IPO)
+    assert 'question: "Which loss holds up on swe?"\n' in import_folder(base, overlays).text
+    text = import_folder(base, overlays, name='a \n"b"', num_seeds=1).text
+    assert 'question: "Which loss holds up on a \\"b\\"?"\n' in text
+    assert "seeds: [0]\n" in text
+    with pytest.raises(UsageError, match="1001 seeds"):
+        import_folder(base, overlays, num_seeds=1001)
 
 
 def test_the_sweep_is_one_that_the_harness_reads(tmp_path: Path) -> None:
@@ -81,13 +108,14 @@ def test_the_sweep_is_one_that_the_harness_reads(tmp_path: Path) -> None:
     folder.mkdir()
     base, *overlays = _write(folder, base=_BASE, on=_IPO, kpop=custom)
     path = tmp_path / "sweep.yaml"
-    path.write_text(import_folder(base, overlays))
+    path.write_text(import_folder(base, overlays).text)
     sweep = load_sweep(path)
     assert [(arm.name, [o.text for o in arm.overrides]) for arm in sweep.arms] == [
         ("on", ["loss=ipo", "loss.eps=0.3"]),
         ("kpop", ["loss=kpop", "loss.phi=0.1"]),
     ]
     assert (sweep.baseline, sweep.pairing, sweep.may_differ) == ("on", "none", ("loss",))
+    assert (sweep.seeds, sweep.analysis.primary) == ((0, 1, 2), ("solve_rate", "mismatch_kl"))
     assert f"trainer.base=['{str(base).replace(chr(39), chr(92) + chr(39))}']" in [
         override.text for override in sweep.common
     ]
@@ -101,13 +129,64 @@ def test_what_names_a_run_is_left_to_the_harness_and_said(tmp_path: Path) -> Non
         + _SOURCE
     )
     base, *overlays = _write(tmp_path, base=_BASE, ipo=ipo)
-    text = import_folder(base, overlays)
-    assert (
-        "# Set by the harness instead of ipo.toml: monitors.wandb.name,"
+    imported = import_folder(base, overlays)
+    assert imported.remarks == (
+        "set by the harness instead of ipo.toml: monitors.wandb.name,"
         " orchestrator.train.source[0].env.agent.runtime.labels, slurm.job_name,"
-        " slurm.pre_run_command\n"
-    ) in text
-    assert "  ipo: [loss=ipo, loss.eps=0.3]\n" in text
+        " slurm.pre_run_command",
+    )
+    assert (
+        "# Set by the harness instead of ipo.toml: monitors.wandb.name,\n"
+        "# orchestrator.train.source[0].env.agent.runtime.labels, slurm.job_name,"
+        " slurm.pre_run_command.\n"
+    ) in imported.text
+    assert "  ipo: [loss=ipo, loss.eps=0.3]\n" in imported.text
+
+
+def test_a_project_stays_the_bases_and_that_is_said(tmp_path: Path) -> None:
+    project = '[monitors.wandb]\nproject = "{}"\n'
+    bare, ipo = _write(tmp_path, bare=_BASE, ipo=_IPO + project.format("mine"))
+    assert import_folder(bare, [ipo]).remarks == (
+        "left out of ipo.toml: monitors.wandb.project; every arm gets the base's, none",
+    )
+    [base] = _write(tmp_path, base=_BASE + project.format("ours"))
+    assert import_folder(base, [ipo]).remarks == (
+        "left out of ipo.toml: monitors.wandb.project; every arm gets the base's, 'ours'",
+    )
+
+
+def test_a_threshold_that_no_file_states_is_said(tmp_path: Path) -> None:
+    base, ipo = _write(tmp_path, base=_BASE, ipo='[trainer.loss]\ntype = "ipo"\n')
+    assert import_folder(base, [ipo]).remarks == (
+        "no file states loss.eps of ipo: it is 0.3, whatever the default of prime-rl's version is",
+    )
+
+
+def test_steps_are_found_where_prime_rl_takes_them_and_missing_ones_are_said(
+    tmp_path: Path,
+) -> None:
+    steps, none, ipo = _write(
+        tmp_path, steps="[orchestrator]\nmax_steps = 7\n", none="seq_len = 8\n", ipo=_IPO
+    )
+    assert "  - max_steps=7\n" in import_folder(steps, [ipo]).text
+    imported = import_folder(none, [ipo])
+    assert "max_steps=" not in imported.text
+    assert imported.remarks == (
+        f"no max_steps in {none}: add one to `common`, or the default of the harness holds",
+    )
+
+
+def test_a_relative_base_stands_as_it_was_given_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, base=_BASE, ipo=_IPO)
+    monkeypatch.chdir(tmp_path)
+    imported = import_folder(Path("base.toml"), [Path("ipo.toml")])
+    assert "  - \"trainer.base=['base.toml']\"\n" in imported.text
+    assert imported.remarks == (
+        "the path base.toml is relative to the folder that harness is called in: keep to it,"
+        " or make it absolute",
+    )
 
 
 def test_loss_knobs_of_the_base_count_as_prime_rl_counts_them_and_are_shown(
@@ -115,12 +194,12 @@ def test_loss_knobs_of_the_base_count_as_prime_rl_counts_them_and_are_shown(
 ) -> None:
     loss = '[trainer.loss]\ntype = "ipo"\nadv_tau = 0.5\n'
     base, *overlays = _write(tmp_path, base=loss, tight="[trainer.loss]\neps = 0.1\n")
-    text = import_folder(base, overlays)
-    assert (
-        "# Replaced in the base by each arm's loss: trainer.loss.type='ipo',"
-        " trainer.loss.adv_tau=0.5\n"
-    ) in text
-    assert "  tight: [loss=ipo, loss.adv_tau=0.5, loss.eps=0.1]\n" in text
+    imported = import_folder(base, overlays)
+    assert imported.remarks[0] == (
+        f"loss knobs of {base}, replaced by each arm's loss: trainer.loss.type='ipo',"
+        " trainer.loss.adv_tau=0.5"
+    )
+    assert "  tight: [loss=ipo, loss.adv_tau=0.5, loss.eps=0.1]\n" in imported.text
 
 
 def test_an_overlay_without_effect_is_refused(tmp_path: Path) -> None:
@@ -173,6 +252,9 @@ def test_a_switch_of_type_over_the_bases_knobs_is_refused_as_prime_rl_refuses_it
     assert _refusal(tmp_path, base=_IPO, icepop=_ICEPOP) == (
         "`icepop.toml` with `base.toml`: loss `icepop` has no knob `loss.eps`"
     )
+    with pytest.raises(UsageError) as caught:
+        import_folder(tmp_path / "base.toml", [tmp_path / "icepop.toml"])
+    assert caught.value.hint.startswith("take `[trainer.loss]` out of the base; ")
 
 
 def test_overlays_with_one_loss_or_one_name_are_refused(tmp_path: Path) -> None:

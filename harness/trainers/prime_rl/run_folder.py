@@ -1,0 +1,90 @@
+"""prime-rl's folder of one run: where it goes on from, and what is in the way of a new start."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import HarnessError
+
+CHECKPOINTS = "checkpoints"
+
+_STEP = re.compile(r"step_(0|[1-9][0-9]*)")
+_TRAINER_DONE = Path("trainer", ".metadata")
+"""Written last: before, other ranks may still be writing."""
+_ORCHESTRATOR_DONE = Path("orchestrator", "progress.pt")
+_LAUNCHER_FILES = ("configs", "launcher", "rl.sbatch", "sft.sbatch", "job_*.log")
+"""What prime-rl writes before a run begins, and starts a new run over."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run of prime-rl leaves its files.
+
+    Attributes:
+        root: the folder by the run's name.
+        checkpoint_dir: where the trainer keeps its checkpoints instead; None for below `root`.
+    """
+
+    root: Path
+    checkpoint_dir: Path | None = None
+
+    def newest_whole_step(self) -> int | None:
+        """Return the newest step that trainer and orchestrator both have saved whole."""
+        for step in sorted(self._steps(), reverse=True):
+            name = f"step_{step}"
+            parts = (
+                self._trainer_checkpoints() / name / _TRAINER_DONE,
+                self.root / CHECKPOINTS / name / _ORCHESTRATOR_DONE,
+            )
+            if all(part.is_file() for part in parts):
+                return step
+        return None
+
+    def has_artifacts(self) -> bool:
+        """Whether a run began here: prime-rl refuses to begin another."""
+        return self.root.is_dir() and any(
+            not any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in _LAUNCHER_FILES)
+            for entry in self.root.iterdir()
+        )
+
+    def move_aside(self) -> list[Path]:
+        """Make room for a new start; return where the old files went. Nothing is deleted.
+
+        Raises:
+            HarnessError: a checkpoint folder that no run began here has filled.
+        """
+        checkpoints = self.checkpoint_dir
+        has_checkpoints = checkpoints is not None and _is_filled(checkpoints / CHECKPOINTS)
+        if not self.has_artifacts():
+            if has_checkpoints:
+                raise HarnessError(
+                    f"`{checkpoints}` holds checkpoints, but this run has not begun before",
+                    "another run of this name wrote them: move them, or change `ckpt.output_dir`",
+                )
+            return []
+        moved = [_move(self.root)]
+        if checkpoints is not None and has_checkpoints:
+            moved.append(_move(checkpoints))
+        return moved
+
+    def _steps(self) -> set[int]:
+        folder = self._trainer_checkpoints()
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        return {int(match[1]) for name in names if (match := _STEP.fullmatch(name))}
+
+    def _trainer_checkpoints(self) -> Path:
+        return (self.checkpoint_dir or self.root) / CHECKPOINTS
+
+
+def _is_filled(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _move(folder: Path) -> Path:
+    number = 1
+    while (target := folder.with_name(f"{folder.name}.lost_{number}")).exists():
+        number += 1
+    return folder.rename(target)
