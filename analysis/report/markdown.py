@@ -47,6 +47,10 @@ def render_markdown(report: Report, figures: Sequence[Figure], figures_dir: str)
     return text
 
 
+def _escape_but_code(sentences: Sequence[str]) -> str:
+    return escape(" · ".join(sentences)).replace("\\`", "`")
+
+
 def _render(
     report: Report, figures: Sequence[Figure], figures_dir: str, left_out: Sequence[str]
 ) -> str:
@@ -57,7 +61,7 @@ def _render(
         f"# {escape(report['sweep'])}",
         f"**Question.** {escape(report['question'])}" if report["question"] else "",
         f"**Note.** {escape(report['note'])}" if report["note"] else "",
-        f"**Of the trainer.** {escape(' · '.join(report['remarks']))}" if report["remarks"] else "",
+        f"**Of the trainer.** {_escape_but_code(report['remarks'])}" if report["remarks"] else "",
         f"**Recipe of every arm.** {escape(', '.join(report['common']))}"
         if report["common"]
         else "",

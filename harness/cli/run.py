@@ -52,9 +52,11 @@ def run_sweep_command(
             sweep, overrides=overrides, conf_dirs=conf_dirs, as_name=as_name, progress=progress
         )
     refuse_beyond(prepared, profile, max_gpu_hours)
-    _check_needs(prepared, profile)
+    warnings = _check_needs(prepared, profile)
     with planning_progress("validating") as progress:
         prepared = validate(prepared, progress)
+    for text in warnings:
+        tell(f"warning: {text}")
     if dry_run:
         return print_dry_run(prepared, profile, live_code=live_code)
     paths = prepared.paths
@@ -66,13 +68,12 @@ def run_sweep_command(
         return see_through(work, paths, profile, manner, lock, tell_work)
 
 
-def _check_needs(prepared: Prepared, profile: Profile) -> None:
-    """Refuse a profile that doesn't give the runs what they need; say what else they lack."""
+def _check_needs(prepared: Prepared, profile: Profile) -> tuple[str, ...]:
+    """Refuse a profile that doesn't give the runs what they need; return what else they lack."""
     paths, plan = prepared.paths, prepared.plan
     runs = unfinished(paths, plan.record)
     needs = needs_of(plan.configs, runs)
-    for text in check_needs(plan.record, needs, profile, paths, num_runs=len(runs)):
-        tell(f"warning: {text}")
+    return check_needs(plan.record, needs, profile, paths, num_runs=len(runs))
 
 
 def _check_cluster(prepared: Prepared, profile: Profile, manner: Manner) -> None:

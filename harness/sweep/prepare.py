@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.config.check import output_keys
 from harness.config.conf_dir import Conf, load_conf
+from harness.config.groups import type_of
 from harness.config.override import Override, parse_overrides
 from harness.errors import UsageError
 from harness.records.layout import SweepPaths, is_valid_name, outputs_root
@@ -116,7 +118,12 @@ def _refuse_new_identities(
     plan: Plan, spec: SweepSpec, conf: Conf, overrides: Sequence[Override], code: Code
 ) -> None:
     """Refuse overrides that make the runs other runs than those of the sweep file."""
-    plain = build_plan(spec, conf, (), code.record)
+    # What stays out of identities may be what the file leaves open, such as a checkout.
+    outside = set(output_keys(type_of("trainer", plan.record.trainer), "trainer"))
+    harmless = [override for override in overrides if override.key in outside]
+    if len(harmless) == len(overrides):
+        return
+    plain = build_plan(spec, conf, harmless, code.record)
     asked = {run.run_id: run.identity for run in plain.record.runs}
     for run in plan.record.runs:
         if asked[run.run_id] != run.identity:

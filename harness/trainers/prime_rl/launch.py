@@ -25,7 +25,7 @@ from harness.trainers.prime_rl.owned import (
 )
 from harness.trainers.prime_rl.ports import lease_ports
 from harness.trainers.prime_rl.render import is_custom, render_document
-from harness.trainers.prime_rl.run_folder import RunFolder
+from harness.trainers.prime_rl.run_folder import METRICS_FILES, RunFolder
 from harness.trainers.prime_rl.settings import find_checkout
 from harness.trainers.prime_rl.stamp import stamp
 from harness.trainers.prime_rl.tables import get_table, get_value
@@ -55,7 +55,15 @@ if [ ! -f "$rendered" ]; then
 fi
 # Many runs share the checkout, and concurrent syncs would break its environment.
 sed 's/^[[:space:]]*uv sync.*$/: # no sync/' "$rendered" > {copy}
-exec bash {copy}
+# A task ends with its first part, and a clean end doesn't end the others: srun has to.
+sed -i 's/^srun --kill-on-bad-exit=1 /&--wait=${{SLURM_WAIT:-300}} /' {copy}
+# This shell outlives a SIGTERM to all, so that what srun started can end before it.
+trap : TERM
+set +e
+(trap : TERM; set -e; source {copy})
+code=$?
+if {is_finished}; then exit 0; fi
+exit $code
 """
 
 
@@ -186,6 +194,7 @@ def _script(
     document = shlex.quote(str(inputs / DOCUMENT))
     if is_multi_node(trainer["native"]):
         folder = str(launch.paths.trainer_dir.absolute() / run_name(launch.name))
+        run_folder = _run_folder(launch, checkout)
         tail = _MULTI_NODE.format(
             command=program,
             document=document,
@@ -193,12 +202,23 @@ def _script(
             run_folder_text=folder,
             batch_script=BATCH_SCRIPT,
             copy=shlex.quote(str(inputs / BATCH_SCRIPT)),
+            is_finished=_is_finished(trainer["native"], run_folder, launch.max_steps),
         )
     else:
         prepare = pre_run_command(trainer["native"], launch.name)
         lines += [] if prepare is None else ["# slurm.pre_run_command", prepare]
         tail = f"exec {program} @ {document}\n"
     return head + _joined(lines) + tail
+
+
+def _is_finished(native: Mapping[str, Any], folder: RunFolder, max_steps: int) -> str:
+    """Return the shell's test for a run that made its last step, however its nodes ended."""
+    if get_table(native, "ckpt") is not None or get_table(native, "trainer.ckpt") is not None:
+        parts = folder.parts_of(max_steps)
+        return " && ".join(f"[ -f {shlex.quote(str(part))} ]" for part in parts)
+    files = " ".join(shlex.quote(str(folder.root / name)) for name in METRICS_FILES)
+    row, key = f'"step": {max_steps}[,}}]', '"(loss|optim|perf)/'
+    return f"grep -hsE {shlex.quote(row)} {files} | grep -qE {shlex.quote(key)}"
 
 
 def _joined(lines: Sequence[str]) -> str:

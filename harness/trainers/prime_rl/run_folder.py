@@ -10,6 +10,8 @@ from pathlib import Path
 from harness.errors import HarnessError
 
 CHECKPOINTS = "checkpoints"
+METRICS_FILES = ("metrics.jsonl", "monitors/file/metrics.jsonl")
+"""By version."""
 
 _STEP = re.compile(r"step_(0|[1-9][0-9]*)")
 _TRAINER_DONE = Path("trainer", ".metadata")
@@ -34,14 +36,17 @@ class RunFolder:
     def newest_whole_step(self) -> int | None:
         """Return the newest step that trainer and orchestrator both have saved whole."""
         for step in sorted(self._steps(), reverse=True):
-            name = f"step_{step}"
-            parts = (
-                self._trainer_checkpoints() / name / _TRAINER_DONE,
-                self.root / CHECKPOINTS / name / _ORCHESTRATOR_DONE,
-            )
-            if all(part.is_file() for part in parts):
+            if all(part.is_file() for part in self.parts_of(step)):
                 return step
         return None
+
+    def parts_of(self, step: int) -> tuple[Path, Path]:
+        """Return the files that are both there once the checkpoint of `step` is whole."""
+        name = f"step_{step}"
+        return (
+            self._trainer_checkpoints() / name / _TRAINER_DONE,
+            self.root / CHECKPOINTS / name / _ORCHESTRATOR_DONE,
+        )
 
     def has_artifacts(self) -> bool:
         """Whether a run began here: prime-rl refuses to begin another."""

@@ -38,7 +38,7 @@ RENDERING_RL = """\
 echo "arguments $*"
 mkdir -p "$(dirname "$RENDERS")"
 printf '%s\\n' 'uv sync --all-extras' '  uv sync --all-extras' 'echo "inner $PRL_RUN_ID"' \\
-  'echo "argv $0"' > "$RENDERS"
+  'echo "argv $0"' "$THEN" > "$RENDERS"
 """
 MULTI_NODE = {"deployment": {"type": "multi_node", "num_train_nodes": 1}, "inference": {}}
 
@@ -250,10 +250,46 @@ def test_a_multi_node_run_executes_the_script_that_its_dry_run_renders(
     assert done == [
         f"arguments @ {launch.inputs_dir / 'rl.json'} --dry-run",
         f"inner {run_id(NAME)}",
-        f"argv {copied}",
+        f"argv {launch.inputs_dir / 'launch.sh'}",
     ]
     assert copied.read_text().splitlines()[:2] == [": # no sync", ": # no sync"]
     assert "uv sync" in rendered.read_text()
+
+
+@pytest.mark.parametrize(
+    ("native", "leaves", "code"),
+    [
+        ({}, {"metrics.jsonl": '{"step": 20, "time": 1.0, "loss/mean": 0.5}\n'}, 0),
+        ({}, {"monitors/file/metrics.jsonl": '{"time": 1.0, "step": 20, "optim/lr": 1e-6}\n'}, 0),
+        ({}, {"metrics.jsonl": '{"step": 20, "train/agg/all/agent/reward/mean": 0.5}\n'}, 9),
+        ({}, {"metrics.jsonl": '{"step": 200, "loss/mean": 0.5}\n'}, 9),
+        ({"ckpt": {}}, {"metrics.jsonl": '{"step": 20, "loss/mean": 0.5}\n'}, 9),
+        ({"ckpt": {}}, {"checkpoints/step_20/trainer/.metadata": ""}, 9),
+        (
+            {"ckpt": {}},
+            {
+                "checkpoints/step_20/trainer/.metadata": "",
+                "checkpoints/step_20/orchestrator/progress.pt": "",
+            },
+            0,
+        ),
+    ],
+)
+def test_a_multi_node_run_is_done_by_what_its_last_step_left_however_its_nodes_ended(
+    tmp_path: Path, native: dict[str, Any], leaves: dict[str, str], code: int
+) -> None:
+    checkout = make_checkout(tmp_path / "checkout")
+    _add_program(checkout, RENDERING_RL)
+    folder = tmp_path / "outputs/toy/runs/ipo/seed_3/trainer" / SHOWN
+    env = {"RENDERS": str(folder / "rl.sbatch"), "THEN": "exit 9"}
+    config = expand_document(tmp_path, {**MULTI_NODE, **native}, command=["./my rl"], env=env)
+    made = command(make_launch(tmp_path, config))
+    for name, text in leaves.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    process = _start(made)
+    process.communicate(timeout=30)
+    assert process.returncode == code
 
 
 def test_a_dry_run_that_renders_nothing_ends_the_attempt(tmp_path: Path) -> None:
