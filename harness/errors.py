@@ -22,3 +22,7 @@ class UsageError(HarnessError):
     """What the user gave can't be used. Nothing has been written and nothing queued (exit 2)."""
 
     exit_code = 2
+
+
+class VariableError(UsageError):
+    """An environment variable can't be used: no place in the configuration is at fault."""

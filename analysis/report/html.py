@@ -18,7 +18,7 @@ from analysis.report import background, event_tables, tables
 from analysis.report.cells import Column, Report, Table, make_arm_cell, make_cell
 from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
-from analysis.report.method import describe_command, describe_method
+from analysis.report.method import describe_command, describe_method, describe_trainer
 from analysis.report.numbers import NONE, format_mean, format_time
 from analysis.report.page_data import expand, survival_panel
 from analysis.report.style import ArmStyle, arm_styles
@@ -90,6 +90,7 @@ def render_html(
         last=last,
         method=describe_method(report),
         command=describe_command(report),
+        trainer=describe_trainer(report),
         newest_record=format_time(report["newest_record"]),
         fallbacks=[_picture(figure) for figure in drawn],
         figures=[_picture(figure) for figure in figures if figure not in drawn],

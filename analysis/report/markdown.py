@@ -9,7 +9,7 @@ from analysis.report import background, event_tables, tables
 from analysis.report.cells import Cell, Report, Table
 from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
-from analysis.report.method import describe_command, describe_method
+from analysis.report.method import describe_command, describe_method, describe_trainer
 from analysis.report.numbers import format_time
 
 MAX_LENGTH = 65_000
@@ -143,6 +143,6 @@ def _render_provenance(report: Report) -> str:
         f"- **Newest record:** {format_time(report['newest_record'])} UTC",
         f"- **Code:** {escape(code['hash'])}, commit {escape(str(code['commit']))}{dirty}",
         f"- **Versions:** {escape(versions) or 'not recorded'}",
-        f"- **Trainer:** {escape(report['trainer'])}",
+        f"- **Trainer:** {escape(describe_trainer(report))}",
     ]
     return "\n".join(lines)

@@ -39,6 +39,15 @@ def describe_command(report: Report) -> str:
     return " ".join(["harness run", report["sweep"], *report["overrides"]])
 
 
+def describe_trainer(report: Report) -> str:
+    """Return the trainer's name, with the commit of the program where the plan recorded one."""
+    code = report["code"]
+    if not code.get("program_commit"):
+        return str(report["trainer"])
+    dirty = " with uncommitted changes" if code.get("program_is_dirty") else ""
+    return f"{report['trainer']}, its program at commit {code['program_commit']}{dirty}"
+
+
 def _value_text() -> str:
     return (
         "as logged; nothing is interpolated, filled forward or smoothed (smoothing is for the eye "

@@ -59,11 +59,11 @@ def plan_command(
             num_runs=len(runs),
         )
     with planning_progress("validating") as progress:
-        prepared = validate(prepared, progress)
+        prepared, said = validate(prepared, progress)
     if as_json:
         sys.stdout.write(to_json(to_record(prepared.plan.record)))
         return 0
-    print_plan(prepared, profile, warnings)
+    print_plan(prepared, profile, (*warnings, *said))
     return 0
 
 
@@ -71,7 +71,7 @@ def print_plan(prepared: Prepared, profile: Profile, warnings: Sequence[str] = (
     """Print a plan for people to stdout, with what `profile` makes of it.
 
     Args:
-        warnings: what runs would lack on it.
+        warnings: what runs would lack on it, and what of the plan's remarks is a warning.
 
     Raises:
         UsageError: the plan doesn't fit the profile.
@@ -99,11 +99,12 @@ def print_plan(prepared: Prepared, profile: Profile, warnings: Sequence[str] = (
         table.add_row(arm.name, "(baseline)" if is_baseline else _escape(differs), _escape(notes))
     console.print(table)
     for remark in plan.remarks:
-        console.print(_escape(f"note: {remark}"))
+        if remark not in warnings:
+            console.print(_escape(f"note: {remark}"))
     for line in (*_notes(plan), *(f"warning: {text}" for text in warnings)):
         console.print(_escape(line), style="yellow")
     console.print(_escape(_analysis_line(plan)))
-    console.print(f"code {plan.code.hash}{_commit(plan)}")
+    console.print(_escape(_code(plan)))
     console.print(_escape(_progress_line(prepared, profile)))
     runs = unfinished(prepared.paths, plan)
     if profile.type == SLURM and runs:
@@ -142,9 +143,9 @@ def _notes(plan: PlanRecord) -> list[str]:
         notes.append(f"left the plan, kept on disk: {', '.join(plan.left)}")
     first, last = plan.analysis.baseline_steps
     fewest = min(run.max_steps for run in plan.runs)
-    if last > fewest:
+    if last >= fewest:
         notes.append(
-            f"warning: the baseline steps {first}-{last} go beyond the {fewest} steps of a run;"
+            f"warning: the baseline steps {first}-{last} leave none of the {fewest} steps of a run;"
             " exploded and collapsed will not be decidable"
         )
     if plan.analysis.last_steps > fewest:
@@ -168,11 +169,21 @@ def _analysis_line(plan: PlanRecord) -> str:
     )
 
 
-def _commit(plan: PlanRecord) -> str:
-    if plan.code.commit is None:
+def _code(plan: PlanRecord) -> str:
+    code = plan.code
+    parts = [show_commit("commit", code.commit, is_dirty=code.is_dirty)]
+    parts.append(
+        show_commit(f"{plan.trainer} at", code.program_commit, is_dirty=code.program_is_dirty)
+    )
+    shown = "; ".join(part for part in parts if part)
+    return f"code {code.hash} ({shown})" if shown else f"code {code.hash}"
+
+
+def show_commit(what: str, commit: str | None, *, is_dirty: bool | None) -> str:
+    """Return `commit 0123456789, uncommitted changes`; empty where there is none."""
+    if commit is None:
         return ""
-    dirty = ", uncommitted changes" if plan.code.is_dirty else ""
-    return f" (commit {plan.code.commit[:10]}{dirty})"
+    return f"{what} {commit[:10]}" + (", uncommitted changes" if is_dirty else "")
 
 
 def _show(value: Any) -> str:

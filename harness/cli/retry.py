@@ -178,7 +178,23 @@ def _find_code(
             f"`{folder}` is gone, the copy of the code that the plan was made with",
             f"--live-code runs the installed harness; `harness run {paths.name}` plans anew",
         )
+    _check_stamp(paths, plan, runs)
     return plan.code.hash, folder
+
+
+def _check_stamp(paths: SweepPaths, plan: PlanRecord, runs: Sequence[PlannedRun]) -> None:
+    """Refuse a trainer's checkout that changed since the plan: every run would refuse it, too."""
+    if plan.code.program_stamp is None or not runs:
+        return
+    config = read_json(paths.run(runs[0].arm, runs[0].seed).config)
+    now = load_trainer(config["trainer"]["type"]).stamp(config)
+    if now is not None and now.text != plan.code.program_stamp:
+        raise UsageError(
+            f"the checkout of the trainer `{plan.trainer}` is at {(now.commit or '')[:10]}, and the"
+            f" plan was made at {(plan.code.program_commit or '')[:10]}"
+            + (", with other changes" if now.commit == plan.code.program_commit else ""),
+            f"take the change back, or --live-code, or `harness run {paths.name}`: it plans anew",
+        )
 
 
 def _live_code(paths: SweepPaths, runs: Sequence[PlannedRun]) -> Code:

@@ -17,6 +17,7 @@ from harness.dispatch.local import count_slots
 from harness.dispatch.lock import hold_lock
 from harness.doctor.slurm import LOGIN_TODO
 from harness.errors import UsageError
+from harness.printable import one_line
 from harness.profile import Profile, load_profile
 from harness.scheduler.commands import SlurmError, max_array_size
 from harness.state.model import LOCAL, SLURM
@@ -54,9 +55,9 @@ def run_sweep_command(
     refuse_beyond(prepared, profile, max_gpu_hours)
     warnings = _check_needs(prepared, profile)
     with planning_progress("validating") as progress:
-        prepared = validate(prepared, progress)
-    for text in warnings:
-        tell(f"warning: {text}")
+        prepared, said = validate(prepared, progress)
+    for text in (*warnings, *said):
+        tell(f"warning: {one_line(text)}")
     if dry_run:
         return print_dry_run(prepared, profile, live_code=live_code)
     paths = prepared.paths
@@ -109,7 +110,7 @@ def _write_work(
     plan = reconcile(prepared.plan, paths)
     if not reuse_across_code:
         earlier = find_earlier(paths, plan.record.runs)
-        refuse_other_code(earlier, prepared.code.record.hash, plan.record.sweep)
+        refuse_other_code(earlier, prepared.code.record, paths)
     # With live code, too: the program of a command trainer starts in its copy.
     code_dir = freeze_code(prepared.code, paths)
     write_plan(plan, paths, prepared.source.path.read_bytes())

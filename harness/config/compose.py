@@ -35,7 +35,7 @@ from harness.config.groups import (
 from harness.config.locator import Locator, is_same_or_below
 from harness.config.override import Override, to_override
 from harness.config.stability import refuse_unstable
-from harness.errors import UsageError
+from harness.errors import UsageError, VariableError
 from harness.near import did_you_mean, near_miss
 from harness.records.files import flatten
 
@@ -343,6 +343,8 @@ def _check_across_fields(checked: dict[str, Any], locator: Locator) -> dict[str,
     for group, step in steps:
         try:
             step()
+        except VariableError:
+            raise
         except UsageError as error:
             named = re.search(r"`((?:loss|task|model|trainer)\.[\w.]+)", error.message)
             where = locator(named.group(1) if named else group)

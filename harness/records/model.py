@@ -175,6 +175,7 @@ class RunRecord:
         metrics, tokens, checkpoints: paths relative to the run folder; None where there are none.
         metrics_format: name of the reader in `analysis`, such as `prime_rl`.
         metrics_keys: canonical name -> key, where the trainer logs under names of its own.
+        nonce: drawn when the run's folder was made: another execution of an equal run has another.
         logs: name of a part of the trainer -> its log, relative to the run folder, beside what the
             trainer itself prints.
     """
@@ -193,6 +194,7 @@ class RunRecord:
     checkpoints: str | None = None
     checkpoints_format: str | None = None
     logs: dict[str, str] = field(default_factory=dict)
+    nonce: str = ""
 
 
 @dataclass(frozen=True)

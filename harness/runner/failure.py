@@ -7,6 +7,8 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.runner.refusal import explain_box, explain_keys, find_box, names_keys
+
 TAIL_BYTES = 1 << 17
 MAX_ERROR_LENGTH = 500
 
@@ -16,6 +18,10 @@ _NOISE = re.compile(
     r"|.*\d+%\|.*\|.*|[\W_]*"
 )
 """Lines that programs leave after the one that explains: trackers, launchers, progress bars."""
+_ERROR = re.compile(
+    r"\b(?:traceback|\w*errors?|\w*exception|fatal|killed|abort(?:ed|ing)?|oom|out of memory)\b",
+    re.I,
+)
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -53,15 +59,20 @@ def last_traceback(text: str) -> str:
 
 
 def last_error(text: str) -> str:
-    """Return the line of `text` that explains its end: the last exception, or the last that says
-    something; "" where there is none."""
+    """Return the line of `text` that explains its end: what stands in the box that it ends with,
+    the last exception, or the last line that says something; "" where there is none."""
+    lines = text.splitlines()
+    last = next((i for i in reversed(range(len(lines))) if not _NOISE.fullmatch(lines[i])), None)
+    if last is None:
+        return ""
+    boxed = find_box(lines, last)
+    if boxed:
+        return shorten(explain_box(boxed))
     traceback = last_traceback(text)
-    if traceback:
-        return _shorten(traceback.splitlines()[-1])
-    for line in reversed(text.splitlines()):
-        if not _NOISE.fullmatch(line):
-            return _shorten(line)
-    return ""
+    if not traceback:
+        return shorten(lines[last])
+    exception = traceback.splitlines()[-1]
+    return shorten((names_keys(exception) and explain_keys(lines[: last + 1])) or exception)
 
 
 def explain_exit(
@@ -74,6 +85,8 @@ def explain_exit(
 ) -> str:
     """Return the one line that says why a trainer that wasn't asked to stop didn't finish.
 
+    What it logged last explains a signal only where it looks like an error.
+
     Args:
         parts: name of a part of the trainer -> its own log: where `log` holds no traceback, theirs
             may.
@@ -84,14 +97,18 @@ def explain_exit(
         return f"exited 0 at step {last_step} of {max_steps}"
     text = read_tail(log)
     line = last_error(text)
-    if signal_number is None and last_traceback(text):
+    if signal_number is not None:
+        said = f"killed by {signal_name(signal_number)}"
+        if not line:
+            return f"{said} and logged nothing"
+        return f"{said}: {line}" if _ERROR.search(line) else said
+    if last_traceback(text):
         return line
     for part, path in (parts or {}).items():
         found = last_traceback(read_tail(path))
-        if signal_number is None and found:
-            return f"{part}: {_shorten(found.splitlines()[-1])}"
-    said = f"exited {code}" if signal_number is None else f"killed by {signal_name(signal_number)}"
-    return f"{said}: {line}" if line else f"{said} and logged nothing"
+        if found:
+            return f"{part}: {shorten(found.splitlines()[-1])}"
+    return f"exited {code}: {line}" if line else f"exited {code} and logged nothing"
 
 
 def signal_name(number: int) -> str:
@@ -107,6 +124,7 @@ def _last_state(line: str) -> str:
     return states[-1] if states else ""
 
 
-def _shorten(line: str) -> str:
+def shorten(line: str) -> str:
+    """Return `line` without white space around it, cut to MAX_ERROR_LENGTH."""
     line = line.strip()
     return line if len(line) <= MAX_ERROR_LENGTH else f"{line[: MAX_ERROR_LENGTH - 1]}…"

@@ -230,7 +230,7 @@ def _log(recorder: AttemptRecorder) -> Path:
 
 def _explain_error(error: Exception, log: Path) -> str:
     if isinstance(error, HarnessError):
-        return error.message
+        return f"{error.message}; {error.hint}" if error.hint else error.message
     if isinstance(error, OSError):
         return f"the trainer can't be started: {error}"
     with log.open("a", encoding="utf-8") as file:
@@ -246,7 +246,7 @@ def _trainer_command(paths: RunPaths, record: RunRecord, claim: Claim) -> Comman
     launch = Launch(
         paths=paths,
         config=read_json(paths.config),
-        name=RunName(record.sweep, record.arm, record.seed, record.identity),
+        name=RunName(record.sweep, record.arm, record.seed, record.identity, record.nonce),
         attempt=claim.attempt,
         max_steps=claim.max_steps,
         inputs_dir=paths.attempt(claim.attempt).inputs_dir,

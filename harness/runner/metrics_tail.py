@@ -81,6 +81,7 @@ class MetricsTail:
         self._inode: int | None = None
         self._kept = b""
         self._has_own_rows = False
+        self._seen_at: dict[str, int] = {}
         self.latest = Latest()
         self.first_step: int | None = None
         self._read_history()
@@ -185,6 +186,10 @@ class MetricsTail:
             value = self._find(row, name)
             if value is not None:
                 setattr(self.latest, name, value)
+                self._seen_at[name] = self.latest.step or 0
+        kl_step = self._seen_at.get("mismatch_kl")
+        if self._candidates and kl_step is not None and (self.latest.step or 0) > kl_step + 1:
+            self.latest.mismatch_kl = None  # prime-rl leaves out what isn't finite
 
     def _step_of(self, row: Mapping[str, Any]) -> int | None:
         step = _as_int(self._find(row, "step"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from harness.errors import HarnessError, UsageError
 from harness.records.layout import RunPaths, SweepPaths
 from harness.records.model import (
     Claim,
+    CodeRecord,
     Exit,
     PlannedRun,
     RunRecord,
@@ -57,21 +59,36 @@ def find_other_code(earlier: Iterable[Earlier], code_hash: str) -> list[Earlier]
     return [run for run in earlier if run.code_hash != code_hash]
 
 
-def refuse_other_code(earlier: Iterable[Earlier], code_hash: str, sweep: str) -> None:
+def refuse_other_code(earlier: Iterable[Earlier], code: CodeRecord, paths: SweepPaths) -> None:
     """Refuse to put new work beside, or on top of, the work of other code.
 
     Raises:
         UsageError: some runs were made by other code, and would be kept or continued.
     """
-    other = find_other_code(earlier, code_hash)
+    other = find_other_code(earlier, code.hash)
     if other:
         done = count_done(other)
         parts = [f"{done} done"] * bool(done) + [f"{len(other) - done} begun"] * (len(other) > done)
         shown = ", ".join(run.run_id for run in other[:3]) + (", …" if len(other) > 3 else "")
         raise UsageError(
-            f"{' and '.join(parts)} runs were made by other code than {code_hash}: {shown}",
-            f"--reuse-across-code keeps them (the report will show it); --as {sweep}_2 starts anew",
+            f"{' and '.join(parts)} runs were made by other code than {code.hash}: {shown}"
+            + _other_program(other[0], code, paths),
+            "--reuse-across-code keeps them (the report will show it);"
+            f" --as {paths.name}_2 starts anew",
         )
+
+
+def _other_program(run: Earlier, code: CodeRecord, paths: SweepPaths) -> str:
+    """Say so where the checkout that the trainer runs from is another one than `run` had."""
+    with contextlib.suppress(HarnessError):
+        then = read_record_if_there(CodeRecord, paths.code(run.code_hash).record)
+        if then is not None and then.program_stamp != code.program_stamp:
+            shown = [
+                f"{(one.program_commit or 'no commit')[:10]}{'+' if one.program_is_dirty else ''}"
+                for one in (then, code)
+            ]
+            return f"; the checkout of their trainer was at {shown[0]}, and is at {shown[1]}"
+    return ""
 
 
 def _read_earlier(run: RunPaths, planned: PlannedRun) -> Earlier | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,6 +167,7 @@ def _write_runs(plan: Plan, paths: SweepPaths) -> None:
             checkpoints=files.checkpoints,
             checkpoints_format=files.checkpoints_format,
             logs=dict(files.logs),
+            nonce=secrets.token_hex(8),
         )
         write_json(run.config, config)
         write_json(run.record, to_record(record))

@@ -12,9 +12,11 @@ from harness.trainers.interface import Candidate, RunName
 from harness.trainers.registry import load_trainer
 
 
-def validate(prepared: Prepared, progress: Progress | None = None) -> Prepared:
-    """Return `prepared` with its plan validated; one that has nothing left to run keeps what was
-    said of it.
+def validate(
+    prepared: Prepared, progress: Progress | None = None
+) -> tuple[Prepared, tuple[str, ...]]:
+    """Return `prepared` with its plan validated, and warnings; one that has nothing left to run
+    keeps what was said of it.
 
     Raises:
         UsageError: as `validate_plan`.
@@ -27,14 +29,14 @@ def validate(prepared: Prepared, progress: Progress | None = None) -> Prepared:
         said = {arm.name: arm.resolved for arm in stored.arms}
         arms = tuple(replace(arm, resolved=said.get(arm.name, ())) for arm in record.arms)
         kept = replace(record, arms=arms, remarks=stored.remarks)
-        plan = replace(prepared.plan, record=kept)
-    else:
-        plan = validate_plan(prepared.plan, progress)
-    return replace(prepared, plan=plan)
+        return replace(prepared, plan=replace(prepared.plan, record=kept)), ()
+    plan, warnings = validate_plan(prepared.plan, progress)
+    return replace(prepared, plan=plan), warnings
 
 
-def validate_plan(plan: Plan, progress: Progress | None = None) -> Plan:
-    """Return `plan` with what its trainer said of the arms, each looked at with its first seed.
+def validate_plan(plan: Plan, progress: Progress | None = None) -> tuple[Plan, tuple[str, ...]]:
+    """Return `plan` with what its trainer said of the arms, each looked at with its first seed,
+    and what of it is a warning.
 
     Raises:
         UsageError: the trainer refuses an arm, or finds differences that were not declared.
@@ -43,7 +45,8 @@ def validate_plan(plan: Plan, progress: Progress | None = None) -> Plan:
     seed = record.seeds[0]
     candidates = []
     for run in record.runs:
-        if run.seed == seed:
+        is_asked = plan.configs[run.run_id]["trainer"]["type"] == record.trainer
+        if run.seed == seed and is_asked:
             name = RunName(record.sweep, run.arm, run.seed, run.identity)
             candidates.append(Candidate(name, plan.configs[run.run_id], run.max_steps))
     trainer = load_trainer(record.trainer)
@@ -53,8 +56,9 @@ def validate_plan(plan: Plan, progress: Progress | None = None) -> Plan:
     remarks = dict.fromkeys(
         remark for candidate in candidates for remark in trainer.remarks(candidate.config)
     )
-    remarks |= dict.fromkeys(said.remarks)
+    remarks |= dict.fromkeys((*said.remarks, *said.warnings))
     arms = tuple(
         replace(arm, resolved=tuple(said.differs.get(arm.name, ()))) for arm in record.arms
     )
-    return replace(plan, record=replace(record, arms=arms, remarks=tuple(remarks)))
+    judged = replace(plan, record=replace(record, arms=arms, remarks=tuple(remarks)))
+    return judged, said.warnings

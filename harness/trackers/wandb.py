@@ -35,8 +35,9 @@ _IDENTITY_VARIABLES = (
 
 
 def wandb_run_id(record: RunRecord) -> str:
-    """Return the run's id: the same for every attempt, different for every arm, seed and config."""
-    name = f"{record.sweep}/{record.arm}/seed_{record.seed}/{record.identity}"
+    """Return the run's id: the same for every attempt, different for every arm, seed and config,
+    and for another execution of the same run."""
+    name = f"{record.sweep}/{record.arm}/seed_{record.seed}/{record.identity}/{record.nonce}"
     return hashlib.sha256(name.encode()).hexdigest()[:20]
 
 

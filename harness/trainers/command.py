@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,7 +21,16 @@ from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.records.files import write_atomic
 from harness.records.layout import RunPaths
-from harness.trainers.interface import Command, Launch, RunFiles, RunName, Trainer
+from harness.trainers.interface import (
+    Candidate,
+    Command,
+    Launch,
+    Progress,
+    RunFiles,
+    RunName,
+    Trainer,
+    Verdict,
+)
 from harness.trainers.native_config import (
     FILE_RENDERINGS,
     NONE,
@@ -111,12 +120,27 @@ def command_files(config: Mapping[str, Any], _name: RunName) -> RunFiles:
     )
 
 
+@dataclass(frozen=True)
+class Filled:
+    """What a program is given, with every placeholder filled in.
+
+    Attributes:
+        native: its own keys; empty where nothing is rendered.
+        file: name and content of the file that holds them; None where there is none.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None
+    native: Mapping[str, Any]
+    file: tuple[str, str] | None
+
+
 def command_line(launch: Launch) -> Command:
     """Return the program with every placeholder filled in; write what it reads its keys from.
 
     Raises UsageError.
     """
-    trainer = launch.config["trainer"]
     values = {
         "python": sys.executable,
         "config": str(launch.paths.config),
@@ -129,41 +153,57 @@ def command_line(launch: Launch) -> Command:
         "attempt": str(launch.attempt),
         "max_steps": str(launch.max_steps),
     }
-    words, path = _render_native(launch, values)
-    with_native = values if path is None else {**values, NATIVE: str(path)}
+    filled = fill_command(launch.config["trainer"], values, launch.inputs_dir)
+    if filled.file is not None:
+        name, content = filled.file
+        write_atomic(launch.inputs_dir / name, content)
+    return Command(
+        argv=filled.argv,
+        env=filled.env,
+        cwd=launch.program_dir if filled.cwd is None else Path(filled.cwd),
+    )
+
+
+def fill_command(trainer: Mapping[str, Any], values: Mapping[str, str], inputs_dir: Path) -> Filled:
+    """Return what a program is given; its own keys stand below `inputs_dir` or are arguments.
+
+    Args:
+        values: of PLACEHOLDERS.
+
+    Raises:
+        UsageError: names the key.
+    """
+    render = trainer.get("render", NONE)  # not in the configs of sweeps planned before it was a key
+    native: Mapping[str, Any] = {}
+    words: tuple[str, ...] = ()
+    file = None
+    with_native = values
+    if render != NONE:
+        native = fill_native(
+            trainer["native"], lambda text, key: fill_placeholders(text, values, key)
+        )
+    if render in WORD_RENDERINGS:
+        words = render_words(render, native, trainer["flags"])
+    elif render != NONE:
+        file = (f"{NATIVE}.{render}", render_file(render, native))
+        with_native = {**values, NATIVE: str(inputs_dir / file[0])}
     argv: list[str] = []
     for i, text in enumerate(trainer["argv"]):
-        if text == f"{{{NATIVE}}}" and path is None:
+        if text == f"{{{NATIVE}}}" and file is None:
             argv += words
         else:
             argv.append(fill_placeholders(text, with_native, f"trainer.argv[{i}]"))
     cwd = trainer["cwd"]
-    return Command(
+    return Filled(
         argv=tuple(argv),
         env={
             name: fill_placeholders(text, with_native, f"trainer.env.{name}")
             for name, text in trainer["env"].items()
         },
-        cwd=launch.program_dir
-        if cwd is None
-        else Path(fill_placeholders(cwd, values, "trainer.cwd")),
+        cwd=None if cwd is None else fill_placeholders(cwd, values, "trainer.cwd"),
+        native=native,
+        file=file,
     )
-
-
-def _render_native(
-    launch: Launch, values: Mapping[str, str]
-) -> tuple[tuple[str, ...], Path | None]:
-    """Return the program's own keys as arguments, or the file of this attempt that holds them."""
-    trainer = launch.config["trainer"]
-    render = trainer.get("render", NONE)  # not in the configs of sweeps planned before it was a key
-    if render == NONE:
-        return (), None
-    native = fill_native(trainer["native"], lambda text, key: fill_placeholders(text, values, key))
-    if render in WORD_RENDERINGS:
-        return render_words(render, native, trainer["flags"]), None
-    path = launch.inputs_dir / f"native.{render}"
-    write_atomic(path, render_file(render, native))
-    return (), path
 
 
 def fill_placeholders(text: str, values: Mapping[str, str], key: str) -> str:
@@ -247,7 +287,7 @@ def check_command(config: Mapping[str, Any]) -> None:
 def _check_render(render: str, argv: Mapping[str, str], texts: Mapping[str, str]) -> None:
     """Refuse `{native}` where nothing is rendered, and a rendering that no program would see."""
     shown = f"{{{NATIVE}}}"
-    users = [key for key, text in texts.items() if NATIVE in _placeholders(text)]
+    users = [key for key, text in texts.items() if NATIVE in find_placeholders(text)]
     if render == NONE:
         if users:
             raise UsageError(
@@ -270,7 +310,8 @@ def _check_render(render: str, argv: Mapping[str, str], texts: Mapping[str, str]
             )
 
 
-def _placeholders(text: str) -> set[str]:
+def find_placeholders(text: str) -> set[str]:
+    """Return the names in single braces; `{{seed}}` is none."""
     return {match["name"] for match in _BRACES.finditer(text) if match["name"] is not None}
 
 
@@ -317,6 +358,14 @@ def _check_below(key: str, value: str) -> None:
         )
 
 
+def _validate(
+    candidates: Sequence[Candidate], baseline: str, may_differ: Sequence[str], progress: Progress
+) -> Verdict:
+    from harness.trainers.command_gate import validate  # noqa: PLC0415 (it imports this module)
+
+    return validate(candidates, baseline, may_differ, progress)
+
+
 TRAINER = Trainer(
     name="command",
     config_type=CommandConfig,
@@ -325,4 +374,5 @@ TRAINER = Trainer(
     is_deterministic=False,
     check=check_command,
     code_dir=lambda config: config["trainer"]["code_dir"],
+    validate=_validate,
 )

@@ -34,12 +34,17 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class RunName:
-    """Who a run is: what its trainer calls it in trackers and folders."""
+    """Who a run is: what its trainer calls it in trackers and folders.
+
+    Attributes:
+        nonce: of its record; empty before there is one.
+    """
 
     sweep: str
     arm: str
     seed: int
     identity: str
+    nonce: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,13 +138,14 @@ class Verdict:
     """What a trainer said of the arms of a sweep.
 
     Attributes:
-        remarks: sentences for the plan and the report: how the arms were validated, what could not
-            be.
+        remarks: sentences for the plan and the report: how the arms were validated.
+        warnings: sentences for these and for whoever starts the runs: what could not be validated.
         differs: arm -> where its configuration, as the trainer resolved it, differs from the
             baseline's, without what only names a run.
     """
 
     remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     differs: Mapping[str, tuple[KeyDifference, ...]] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -39,9 +40,11 @@ def read_document(path: Path) -> dict[str, Any]:
     """Return the tables of the file `path`, as plain data.
 
     Raises:
-        UsageError: missing, unreadable, another suffix, a syntax error (with the line), no table
-            at the top, a key twice, or a value that is no plain data (a date).
+        UsageError: missing, a folder, unreadable, another suffix, a syntax error (with the line),
+            no table at the top, a key twice, or a value that is no plain data (a date).
     """
+    if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, never an error)
+        raise UsageError(f"`{path}` is a folder, want one of prime-rl's files", "name the files")
     if path.suffix not in SUFFIXES:
         raise UsageError(
             f"`{path}`: prime-rl reads no {path.suffix or 'file without a suffix'}",

@@ -19,11 +19,12 @@ from typing import Any
 
 from harness.errors import HarnessError, UsageError
 from harness.runner.failure import read_tail
+from harness.runner.refusal import names_keys
 from harness.trainers.prime_rl.documents import write_document
 from harness.trainers.prime_rl.environment import PYTHONPATH, without_own_code
 from harness.trainers.prime_rl.export_loss import write_loss_file
 from harness.trainers.prime_rl.loss_table import CUSTOM_PATH
-from harness.trainers.prime_rl.output_error import explain_output, names_keys
+from harness.trainers.prime_rl.output_error import explain_output
 from harness.trainers.prime_rl.owned import CHECKPOINT_DIR_KEYS, RUN_ID_ENV
 from harness.trainers.prime_rl.tables import get_value, set_value
 

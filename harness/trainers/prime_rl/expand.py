@@ -16,8 +16,14 @@ from harness.trainers.prime_rl.loss_table import render_loss
 from harness.trainers.prime_rl.merge import apply_overrides, merge, with_nulls
 from harness.trainers.prime_rl.needs import is_multi_node, needs
 from harness.trainers.prime_rl.owned import refuse_unusable, take_owned
+from harness.trainers.prime_rl.pre_run import refuse_pre_run
 from harness.trainers.prime_rl.render import set_seed
-from harness.trainers.prime_rl.settings import SEED_KEYS, find_checkout, find_loss_schema
+from harness.trainers.prime_rl.settings import (
+    SEED_KEYS,
+    checkout_error,
+    find_checkout,
+    find_loss_schema,
+)
 from harness.trainers.prime_rl.tables import get_table, get_value
 
 BASES_DIR = CONF_DIR / "prime_rl"
@@ -50,13 +56,15 @@ def expand(config: Mapping[str, Any]) -> dict[str, Any]:
         get_table(merged, key)
     native, replaced = take_owned(merged)
     refuse_unusable(native, where)
+    refuse_pre_run(native, where)
     _refuse_infinite(native, "", where)
     _check_seed_keys(native, trainer)
     if is_multi_node(native):
-        _check_multi_node(native, checkout, where)
+        _check_multi_node(native, trainer, checkout, where)
     expanded = {
         **trainer,
         "checkout": str(checkout),
+        "loss_version": str(trainer["loss_version"]),
         "base": [],
         "patch": [],
         "native": native,
@@ -153,12 +161,14 @@ def _check_seed_keys(native: Mapping[str, Any], trainer: Mapping[str, Any]) -> N
             )
 
 
-def _check_multi_node(native: Mapping[str, Any], checkout: Path, where: str) -> None:
+def _check_multi_node(
+    native: Mapping[str, Any], trainer: Mapping[str, Any], checkout: Path, where: str
+) -> None:
     """Refuse what would break prime-rl's own script."""
     if re.search(r"\s", str(checkout)):
-        raise UsageError(
-            f"`trainer.checkout` is {str(checkout)!r}, and prime-rl's multi-node script does not"
-            " quote it",
+        raise checkout_error(
+            trainer,
+            f" is {str(checkout)!r}, and prime-rl's multi-node script does not quote it",
             "move the checkout to a path without spaces",
         )
     template = get_value(native, "slurm.template_path")

@@ -54,7 +54,7 @@ if [ ! -f "$rendered" ]; then
   exit 1
 fi
 # Many runs share the checkout, and concurrent syncs would break its environment.
-sed 's/^[[:space:]]*uv sync.*$/: # no sync/' "$rendered" > {copy}
+sed -E 's/^[[:space:]]*uv sync([[:space:]][^;&|\\\\]*)?$/: # no sync/' "$rendered" > {copy}
 # A task ends with its first part, and a clean end doesn't end the others: srun has to.
 sed -i 's/^srun --kill-on-bad-exit=1 /&--wait=${{SLURM_WAIT:-300}} /' {copy}
 # This shell outlives a SIGTERM to all, so that what srun started can end before it.
@@ -70,12 +70,12 @@ exit $code
 def command(launch: Launch) -> Command:
     """Return how to start prime-rl, with the files it reads written to `launch.inputs_dir`.
 
-    It goes on from the newest whole checkpoint. Without one, files of an earlier start are moved
-    aside. Ports are held until this process ends.
+    It goes on from the newest whole checkpoint of an earlier attempt. Without one, files of an
+    earlier attempt are moved aside. Ports are held until this process ends.
 
     Raises:
         HarnessError: the checkout is gone or another version than planned, no port is free, a path
-            that prime-rl's multi-node script can't bear, or files in the way of a new start.
+            that prime-rl's multi-node script can't bear, or files of a run that no attempt began.
     """
     trainer = launch.config["trainer"]
     checkout = find_checkout(trainer)
@@ -84,6 +84,8 @@ def command(launch: Launch) -> Command:
     if is_spread:
         _check_paths(launch)
     folder = _run_folder(launch, checkout)
+    if not _has_begun(launch):
+        folder.refuse_used()
     step = folder.newest_whole_step()
     moved = folder.move_aside() if step is None else []
     notes = [f"no whole checkpoint: what an earlier start left is in {path}" for path in moved]
@@ -156,6 +158,14 @@ def _run_folder(launch: Launch, checkout: Path) -> RunFolder:
         if folder is not None:
             return RunFolder(launch.paths.trainer_dir / shown, checkout / str(folder) / shown)
     return RunFolder(launch.paths.trainer_dir / shown)
+
+
+def _has_begun(launch: Launch) -> bool:
+    """Whether an attempt before this one came as far as to start prime-rl."""
+    return any(
+        attempt.number < launch.attempt and (attempt.inputs_dir / DOCUMENT).is_file()
+        for attempt in launch.paths.attempts()
+    )
 
 
 def _add_to_env_tables(document: Mapping[str, Any], inputs: Path) -> None:

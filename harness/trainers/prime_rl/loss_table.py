@@ -9,10 +9,12 @@ free-form table), so an absent knob means null there.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.config.check import check_group
 from harness.errors import UsageError
 from harness.losses.config import LOSS_TYPES, parse_loss
 from harness.near import did_you_mean
@@ -158,7 +160,8 @@ def parse_table(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
     Raises:
         UsageError: naming `where` and the key: no or an unknown type, a knob that the loss lacks or
-            that prime-rl renamed, knobs that can't be expressed here, a custom loss of others.
+            that prime-rl renamed, values that the loss or prime-rl does not take, knobs that can't
+            be expressed here, a custom loss of others.
     """
     key = f"{where}: `{LOSS_KEY}"
     for name in table:
@@ -197,6 +200,7 @@ def parse_table(table: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise UsageError(
             f"{key}.{name}` is {table[name]!r}, which the loss here does not have", "leave it out"
         )
+    _check_values(stated, LOSS_KEY if kind in NATIVE else f"{LOSS_KEY}.kwargs", where)
     try:
         parse_loss(stated)
     except UsageError as error:
@@ -204,15 +208,31 @@ def parse_table(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     return stated
 
 
+def _check_values(stated: Mapping[str, Any], key: str, where: str) -> None:
+    """Refuse values of knobs that no config of the loss, or no table of prime-rl, holds."""
+    kind = stated.get("type")
+    if not isinstance(kind, str) or kind not in LOSS_TYPES:
+        return
+    names = {field.name for field in dataclasses.fields(LOSS_TYPES[kind])}
+    known = {name: value for name, value in stated.items() if name in names}
+    check_group(LOSS_TYPES[kind], known, key, lambda _: where)
+    if key == LOSS_KEY:
+        try:
+            for name, value in known.items():
+                _within_bounds(kind, name, value, key)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error.message}", error.hint) from None
+
+
 def _knobs_of(loss: Mapping[str, Any]) -> dict[str, Any]:
     return dict(vars(parse_loss(loss)))
 
 
-def _within_bounds(kind: str, name: str, value: Any) -> Any:
+def _within_bounds(kind: str, name: str, value: Any, key: str = "loss") -> Any:
     for bounds in _STRICTER:
         if (bounds.kind, bounds.knob) == (kind, name) and not bounds.holds(value):
             raise UsageError(
-                f"`loss.{name}` is {value:g}, and prime-rl's `{kind}` wants {bounds}",
+                f"`{key}.{name}` is {value:g}, and prime-rl's `{kind}` wants {bounds}",
                 "a value next to the bound does the same, such as 1e-30"
                 if bounds.low_is_open
                 else f"choose {bounds}",

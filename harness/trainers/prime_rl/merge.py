@@ -28,6 +28,7 @@ REMOVE = "~"
 
 _REMOVED_KEY = re.compile(r"~[A-Za-z0-9_-]+")
 _KEY_PART = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."]+)')
+_OVERRIDE = re.compile(r'(?P<key>(?:"(?:[^"\\]|\\.)*"|[^"=])*)=(?P<value>.*)', re.DOTALL)
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -52,7 +53,8 @@ def apply_overrides(
     """Return `document` with single keys set or removed, in order. It is not changed itself.
 
     `a.b=1` sets a key (tables on the way are made), `a.b={x: 1}` merges into a table as another
-    file would, `a.0.b=1` reaches into a list, `a."b.c"=1` into a key with a dot, `~a.b` removes.
+    file would, `a.0.b=1` reaches into a list, `a."b.c"=1` into a key with a dot (or with `=`, or
+    that is a number), `~a.b` removes.
     Values are YAML as the harness reads it (`1e-3` is a number, `on` and `24:00:00` are text);
     nothing after `=` is the empty text.
 
@@ -67,11 +69,14 @@ def apply_overrides(
         if text.startswith(REMOVE):
             _remove(result, _parse_key(text[len(REMOVE) :], where), where)
             continue
-        key, equals, written = text.partition("=")
-        if not equals:
-            raise UsageError(f"{where} has no `=`", "write `key=value`, or `~key` to remove it")
+        key, written = _split(text, where)
         _set(result, _parse_key(key, where), _parse_value(written, where), where)
     return result
+
+
+def check_key(key: str, *, origin: str) -> None:
+    """Refuse a key that no override could set, whatever the document. Raises UsageError."""
+    _parse_key(key, f"{origin}: `{key}`")
 
 
 def with_nulls(document: Any) -> Any:
@@ -117,6 +122,17 @@ def _nothing_to_remove(key: str, name: str, table: Iterable[str], where: str) ->
     )
 
 
+def _split(text: str, where: str) -> tuple[str, str]:
+    """Return the key and the value of `key=value`; a `=` in a quoted key is part of it."""
+    match = _OVERRIDE.fullmatch(text)
+    if match is not None:
+        return match["key"], match["value"]
+    key, equals, written = text.partition("=")
+    if not equals:
+        raise UsageError(f"{where} has no `=`", "write `key=value`, or `~key` to remove it")
+    return key, written
+
+
 def _parse_value(text: str, where: str) -> Any:
     try:
         return parse_yaml(text, where) if text.strip() else ""
@@ -134,10 +150,15 @@ def _parse_key(text: str, where: str) -> tuple[str, ...]:
         if match is None or (match.end() < len(text) and text[match.end()] != "."):
             raise UsageError(f"{where}: `{text}` can't be a key", 'write `a.b=1` or `a."b.c"=1`')
         quoted = match["quoted"]
-        parts.append(match["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        bare = match["bare"]
+        parts.append(bare if quoted is None else _Quoted(re.sub(r"\\(.)", r"\1", quoted)))
         position = match.end() + 1
         if match.end() == len(text):
             return tuple(parts)
+
+
+class _Quoted(str):
+    """Part of a key that was written in quotes: a name, even where it is a number."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +183,21 @@ def _find_parent(
         if isinstance(holder, dict) and make_tables:
             old = holder.get(slot.name)
             if old is None or old == NULL_TEXT:
+                _refuse_item(parts[: i + 1], parts[i + 1], where)
                 holder[slot.name] = {}
         elif isinstance(holder, dict) and slot.name not in holder:
             raise _nothing_to_remove(".".join(parts), part, holder, where)
         holder = slot.value
     return _slot(holder, parts[-1], parts, where)
+
+
+def _refuse_item(above: Sequence[str], part: str, where: str) -> None:
+    if _INDEX.fullmatch(part) and not isinstance(part, _Quoted):
+        dotted = ".".join(above)
+        raise UsageError(
+            f"{where}: there is no `{dotted}` with an item `{part}` to set",
+            f"is it a list in prime-rl? give the whole list: `{dotted}=[…]`",
+        )
 
 
 def _slot(holder: Any, part: str, path: Sequence[str], where: str) -> _Slot:

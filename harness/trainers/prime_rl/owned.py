@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.near import did_you_mean
 from harness.records.files import flatten
 from harness.trainers.interface import RunName
 from harness.trainers.prime_rl.loss_table import LOSS_KEY
@@ -52,8 +51,19 @@ _SWITCHES = ("clean", "dry_run")
 _OFF = (False, None, "None", "false", "False", 0)
 _FILE_TABLES = tuple(f"{part}monitors.file" for part in _PARTS)
 _METRICS_FILE = "metrics.jsonl"
-_ALL_SANDBOXES = re.compile(r"sandbox\s+delete\b[^;&|\n]*\s(?:--all|-a)(?![\w-])")
-_LABEL_OPTION = re.compile(r"(?<!\S)--labels?(?:\s+|=)(\"[^\"]*\"|'[^']*'|[^\s;|&)]+)")
+_ENV_TABLES = (
+    "env_vars",
+    *(f"{part}.env_vars" for part in ("trainer", "orchestrator", "inference")),
+    *(f"inference.deployment.{part}_env_vars" for part in ("prefill", "decode")),
+)
+_LAUNCHER_ENV = (
+    RUN_ID_ENV,
+    "PRL_RUN_NAME",
+    "WANDB_RUN_ID",
+    *(f"WANDB_SHARED_{part}" for part in ("MODE", "LABEL", "PRIMARY", "FINISHER")),
+    "CUDA_VISIBLE_DEVICES",
+)
+"""Variables that prime-rl's launcher sets for each of its parts, and refuses in _ENV_TABLES."""
 _BEFORE_LABEL = r"(?<![^\s\"'=,(])"
 _AFTER_LABEL = r"(?![^\s\"',;|&)])"
 
@@ -64,8 +74,9 @@ def run_name(name: RunName) -> str:
 
 
 def run_id(name: RunName) -> str:
-    """Return the run's id in trackers: the same for all its attempts, another for other runs."""
-    text = f"{name.sweep}/{name.arm}/seed_{name.seed}/{name.identity}"
+    """Return the run's id in trackers: the same for all its attempts, another for other runs, and
+    for another execution of the same run."""
+    text = f"{name.sweep}/{name.arm}/seed_{name.seed}/{name.identity}/{name.nonce}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -110,7 +121,7 @@ def refuse_unusable(document: Mapping[str, Any], where: str) -> None:
 
     Raises:
         UsageError: a switch that deletes the run or doesn't start it, a step to resume at, metrics
-            in another place or nowhere, a pre-run command that ends other arms' sandboxes.
+            in another place or nowhere, variables that prime-rl keeps to itself.
     """
     for key in _SWITCHES:
         if key in document:
@@ -139,7 +150,15 @@ def refuse_unusable(document: Mapping[str, Any], where: str) -> None:
                 f"{where}: `{key}.path` is {path!r}, but metrics are read from `{_METRICS_FILE}`",
                 "leave it out",
             )
-    _check_pre_run(document, where)
+    for key in _ENV_TABLES:
+        variables = get_value(document, key)
+        for name in _LAUNCHER_ENV if isinstance(variables, Mapping) else ():
+            if name in variables:
+                raise UsageError(
+                    f"{where}: `{key}.{name}` is {variables[name]!r}, but prime-rl sets that"
+                    " variable itself and refuses it there",
+                    "leave it out: each run and each part of it gets its own",
+                )
 
 
 def name_document(document: dict[str, Any], name: RunName, trainer_dir: Path) -> None:
@@ -187,29 +206,6 @@ def find_labels(document: Mapping[str, Any]) -> list[str]:
     """Return the labels of the sandboxes that the sources of `document` make, each once."""
     lists = _label_lists(document.get("orchestrator"))
     return list(dict.fromkeys(label for labels in lists for label in labels))
-
-
-def _check_pre_run(document: Mapping[str, Any], where: str) -> None:
-    table = get_table(document, "slurm") or {}
-    command = table.get("pre_run_command")
-    if not isinstance(command, str):
-        return
-    if _ALL_SANDBOXES.search(command):
-        raise UsageError(
-            f"{where}: `{PRE_RUN_KEY}` deletes all sandboxes, those of other arms, too",
-            "delete by `--label`",
-        )
-    labels = find_labels(document)
-    for match in _LABEL_OPTION.finditer(command):
-        for label in match[1].strip("\"'").split(","):
-            if label not in labels and RUN_ID_ENV not in label:
-                raise UsageError(
-                    f"{where}: `{PRE_RUN_KEY}` names the label {label!r}, which is no label of a"
-                    " source, so arms would delete each other's sandboxes",
-                    did_you_mean(label, labels, what="labels of sources")
-                    if labels
-                    else "give the sources that label, or drop the command",
-                )
 
 
 def _label_lists(value: Any) -> Iterator[list[str]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.trainers.prime_rl.loss_table import LOSS_KEY, unrendered_knobs
+from harness.trainers.prime_rl.export_loss import LOSS_FILE
+from harness.trainers.prime_rl.loss_table import LOSS_KEY, render_loss, unrendered_knobs
 from harness.trainers.prime_rl.needs import is_multi_node
 from harness.trainers.prime_rl.owned import MAX_STEPS_KEYS
+from harness.trainers.prime_rl.render import CUSTOM
 from harness.trainers.prime_rl.settings import find_checkout, find_loss_schema
 from harness.trainers.prime_rl.tables import get_table, get_value
 
@@ -22,7 +24,7 @@ def remarks(config: Mapping[str, Any]) -> tuple[str, ...]:
     document = trainer["native"]
     found = (
         _replaced_loss(trainer["replaced"]),
-        _left_out_knobs(config),
+        *_loss(config),
         _seeds(trainer["seed_keys"]),
         _replaced_steps(trainer["replaced"], config.get("max_steps")),
         _checkpoints(document),
@@ -41,14 +43,18 @@ def _replaced_loss(replaced: Mapping[str, Any]) -> str | None:
     return f"The `loss` group replaces the whole loss of prime-rl's files: {_shown(knobs)}."
 
 
-def _left_out_knobs(config: Mapping[str, Any]) -> str | None:
-    trainer = config["trainer"]
+def _loss(config: Mapping[str, Any]) -> Iterator[str]:
+    trainer, loss = config["trainer"], config["loss"]
     schema = find_loss_schema(trainer, find_checkout(trainer))
-    knobs = unrendered_knobs(config["loss"], version=schema)
-    if not knobs:
-        return None
-    names = _names(f"loss.{name}" for name in knobs)
-    return f"This prime-rl (losses {schema.name}) has no {names}: its loss runs without."
+    if render_loss(loss, version=schema)["type"] == CUSTOM:
+        yield (
+            f"prime-rl (version {schema.name}) has no `{loss['type']}`: the loss runs as"
+            f" `{CUSTOM}`, from the exported `{LOSS_FILE}`."
+        )
+    knobs = unrendered_knobs(loss, version=schema)
+    if knobs:
+        names = _names(f"loss.{name}" for name in knobs)
+        yield f"This prime-rl (losses {schema.name}) has no {names}: its loss runs without."
 
 
 def _seeds(seed_keys: Iterable[str]) -> str:

@@ -55,25 +55,43 @@ class RunFolder:
             for entry in self.root.iterdir()
         )
 
+    def refuse_used(self) -> None:
+        """Refuse a folder with files of a run, for a run that has not begun.
+
+        Raises:
+            HarnessError: there are some, or checkpoints elsewhere.
+        """
+        if self.has_artifacts():
+            raise HarnessError(
+                f"`{self.root}` holds the files of a run, but this run has not begun before",
+                "move that folder away, or give the sweep another name",
+            )
+        self._refuse_stray_checkpoints()
+
     def move_aside(self) -> list[Path]:
         """Make room for a new start; return where the old files went. Nothing is deleted.
 
         Raises:
             HarnessError: a checkpoint folder that no run began here has filled.
         """
-        checkpoints = self.checkpoint_dir
-        has_checkpoints = checkpoints is not None and _is_filled(checkpoints / CHECKPOINTS)
         if not self.has_artifacts():
-            if has_checkpoints:
-                raise HarnessError(
-                    f"`{checkpoints}` holds checkpoints, but this run has not begun before",
-                    "another run of this name wrote them: move them, or change `ckpt.output_dir`",
-                )
+            self._refuse_stray_checkpoints()
             return []
         moved = [_move(self.root)]
-        if checkpoints is not None and has_checkpoints:
-            moved.append(_move(checkpoints))
+        if self.checkpoint_dir is not None and self._has_checkpoints_elsewhere():
+            moved.append(_move(self.checkpoint_dir))
         return moved
+
+    def _has_checkpoints_elsewhere(self) -> bool:
+        folder = self.checkpoint_dir
+        return folder is not None and _is_filled(folder / CHECKPOINTS)
+
+    def _refuse_stray_checkpoints(self) -> None:
+        if self._has_checkpoints_elsewhere():
+            raise HarnessError(
+                f"`{self.checkpoint_dir}` holds checkpoints, but this run has not begun before",
+                "another run of this name wrote them: move them, or change `ckpt.output_dir`",
+            )
 
     def _steps(self) -> set[int]:
         folder = self._trainer_checkpoints()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.fields import choice, output
-from harness.errors import UsageError
+from harness.errors import UsageError, VariableError
 from harness.trainers.command import check_env_name
 from harness.trainers.prime_rl.loss_schema import LossSchema, find_schema, read_checkout
-from harness.trainers.prime_rl.merge import apply_overrides
+from harness.trainers.prime_rl.merge import check_key
 from harness.trainers.prime_rl.needs import FIXED_PORTS, OWN_PORTS
 from harness.trainers.prime_rl.owned import RUN_ID_ENV
 
@@ -36,7 +36,8 @@ class PrimeRlConfig:
         native: prime-rl's own keys, merged over the files.
         patch: then single overrides of it: `a.b.0.c=1`, `~a.b`.
         seed_keys: keys of prime-rl that get the run's seed. Without, seeds are reruns.
-        loss_version: which losses prime-rl has: `checkout` reads its declarations.
+        loss_version: which losses prime-rl has: `checkout` reads its declarations. Text, or a whole
+            number, which means the same.
         validate: how arms are checked before anything is queued: by prime-rl's dry run, by its
             declarations alone, or `auto`: by the dry run where the checkout can run it.
         ports: of a single-node run: `own` gives each its own, `fixed` leaves prime-rl's.
@@ -52,7 +53,7 @@ class PrimeRlConfig:
     native: dict[str, Any] = field(default_factory=dict)
     patch: tuple[str, ...] = ()
     seed_keys: tuple[str, ...] = ()
-    loss_version: str = _BY_CHECKOUT
+    loss_version: Any = _BY_CHECKOUT
     validate: str = choice("auto", "auto", "dry_run", "schema", is_output=True)
     ports: str = choice(OWN_PORTS, OWN_PORTS, FIXED_PORTS, is_output=True)
     env: dict[str, str] = output(default_factory=dict)
@@ -85,7 +86,13 @@ def check_settings(config: Mapping[str, Any]) -> None:
                 f"`{key}` is {text!r}: no program can be given a zero byte", "leave it out"
             )
     for key in trainer["seed_keys"]:
-        apply_overrides({}, [f"{key}=0"], origin=f"`{SEED_KEYS}`")
+        check_key(key, origin=f"`{SEED_KEYS}`")
+    version = trainer["loss_version"]
+    if not isinstance(version, (str, int)) or isinstance(version, bool):
+        raise UsageError(
+            f"`trainer.loss_version` is {version!r}, want text or a whole number",
+            f"name a version, or `{_BY_CHECKOUT}`",
+        )
     find_loss_schema(trainer, find_checkout(trainer))
 
 
@@ -96,10 +103,10 @@ def find_checkout(trainer: Mapping[str, Any]) -> Path:
         UsageError: none is given, or there is no such folder.
     """
     given = trainer["checkout"]
-    key = "`trainer.checkout`" if given is not None else CHECKOUT_ENV
     text = os.environ.get(CHECKOUT_ENV, "") if given is None else given
     if not text:
-        what = f"null and {CHECKOUT_ENV} is not set" if given is None else "empty"
+        unset = "empty" if CHECKOUT_ENV in os.environ else "not set"
+        what = f"null and {CHECKOUT_ENV} is {unset}" if given is None else "empty"
         raise UsageError(
             f"`trainer.checkout` is {what}, so there is no prime-rl to start",
             f"clone prime-rl and `uv sync` it, then `export {CHECKOUT_ENV}=<its folder>`",
@@ -110,10 +117,17 @@ def find_checkout(trainer: Mapping[str, Any]) -> Path:
     except (OSError, RuntimeError, ValueError):
         is_folder = False
     if not is_folder:
-        raise UsageError(
-            f"{key} is {text!r}, which is no folder", "give the folder of a prime-rl checkout"
+        raise checkout_error(
+            trainer, f" is {text!r}, which is no folder", "give the folder of a prime-rl checkout"
         )
     return folder
+
+
+def checkout_error(trainer: Mapping[str, Any], what: str, hint: str) -> UsageError:
+    """Return the error about the checkout that begins with what names it, followed by `what`."""
+    if trainer["checkout"] is None:
+        return VariableError(f"{CHECKOUT_ENV}{what}", hint)
+    return UsageError(f"`trainer.checkout`{what}", hint)
 
 
 def find_loss_schema(trainer: Mapping[str, Any], checkout: Path) -> LossSchema:
@@ -122,7 +136,7 @@ def find_loss_schema(trainer: Mapping[str, Any], checkout: Path) -> LossSchema:
     Raises:
         UsageError: a version that is unknown, or a checkout without readable declarations.
     """
-    version = trainer["loss_version"]
+    version = str(trainer["loss_version"])
     if version != _BY_CHECKOUT:
         try:
             return find_schema(version)
@@ -131,7 +145,7 @@ def find_loss_schema(trainer: Mapping[str, Any], checkout: Path) -> LossSchema:
     try:
         return read_checkout(checkout)
     except UsageError as error:
-        raise UsageError(f"`trainer.checkout`: {error.message}", error.hint) from None
+        raise checkout_error(trainer, f": {error.message}", error.hint) from None
 
 
 def _check_env(env: Mapping[str, str]) -> None:

@@ -217,8 +217,10 @@ def _judge(
     for arm in arms:
         refuse_undeclared(arm, base, _undeclared(arm, base, may_differ, made_up), may_differ)
     refuse_equal(arms, made_up)
+    was_asked = all(arm.was_asked for arm in arms)
     return Verdict(
-        remarks=(remark,),
+        remarks=(remark,) if was_asked else (),
+        warnings=() if was_asked else (remark,),
         differs={
             arm.name: tuple(d for d in compare(base.config, arm.config) if d.key not in made_up)
             for arm in arms

@@ -165,8 +165,8 @@ def test_a_native_and_a_custom_loss_run_to_the_report(shell: Shell, checkout: Pa
             "group": "study",
             "tags": ["study", arm, "seed 0"],
         }
-        identity = shell.read(f"study/runs/{arm}/seed_0/run.json")["identity"]
-        text = f"study/{arm}/seed_0/{identity}"
+        record = shell.read(f"study/runs/{arm}/seed_0/run.json")
+        text = f"study/{arm}/seed_0/{record['identity']}/{record['nonce']}"
         assert (
             recorded_env(shell, arm)["PRL_RUN_ID"]
             == (hashlib.sha256(text.encode()).hexdigest()[:32])
@@ -347,7 +347,7 @@ def test_planning_leaves_the_checkout_and_the_current_folder_as_they_are(
             "no-such-program",
         ),
         (["trainer.command=[no-such-program]"], "no-such-program"),
-        (["trainer.loss_version='1999'"], "no known version '1999' of prime-rl's losses"),
+        (["trainer.loss_version=1999"], "no known version '1999' of prime-rl's losses"),
         (["trainer.patch=['orchestrator.batch_size=16']"], "has no effect"),
         (
             ["trainer.native={orchestrator: {batchsize: 8}}"],
@@ -380,7 +380,14 @@ def check_refused(shell: Shell, error: str, *words: str) -> None:
 
 def test_no_checkout_at_all_is_refused(shell: Shell) -> None:
     bare = Shell(shell.folder, {**shell.env, "PRIME_RL_CHECKOUT": ""})
-    check_refused(bare, "PRIME_RL_CHECKOUT is not set")
+    check_refused(bare, "PRIME_RL_CHECKOUT is empty")
+
+
+def test_a_wrong_variable_is_blamed_on_no_key(shell: Shell) -> None:
+    wrong = Shell(shell.folder, {**shell.env, "PRIME_RL_CHECKOUT": "/nowhere"})
+    code, _, err = wrong.run("plan", "study")
+    assert code == 2
+    assert err.splitlines()[0] == ("error: PRIME_RL_CHECKOUT is '/nowhere', which is no folder")
 
 
 def test_a_missing_file_is_refused(shell: Shell) -> None:

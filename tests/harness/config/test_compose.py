@@ -275,3 +275,29 @@ def test_any_quoted_text_passes_through_unharmed(text: str) -> None:
 def test_composition_is_the_same_every_time() -> None:
     make: Callable[[], Any] = lambda: compose("experiment=stress", "loss=kpop").config  # noqa: E731
     assert make() == make()
+
+
+def test_a_bad_variable_is_blamed_on_no_override(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIME_RL_CHECKOUT", str(tmp_path / "nowhere"))
+    words = ("trainer=prime_rl", "task=external", "model=external", "trainer.base=[b.toml]")
+    with pytest.raises(UsageError) as raised:
+        compose(*words)
+    assert raised.value.message == (
+        f"PRIME_RL_CHECKOUT is '{tmp_path}/nowhere', which is no folder"
+    )
+    with pytest.raises(UsageError, match="override `trainer.checkout=gone`: `trainer.checkout`"):
+        compose(*words, "trainer.checkout=gone")
+
+
+def test_a_version_of_prime_rl_may_be_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIME_RL_CHECKOUT", str(make_checkout(tmp_path / "checkout", git=False)))
+    base = write(tmp_path, "base.toml", "[inference]\n") / "base.toml"
+    words = ("trainer=prime_rl", "task=external", "model=external", f"trainer.base=['{base}']")
+    number = compose(*words, "trainer.loss_version=3418")
+    text = compose(*words, "trainer.loss_version='3418'")
+    assert number.config == text.config
+    assert number.config["trainer"]["loss_version"] == "3418"

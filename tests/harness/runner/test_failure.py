@@ -25,6 +25,46 @@ wandb: View run at https://example.org
 """
 
 
+BOX = """\
+2026-08-21 10:00:00 INFO | starting | 3 |
+╭─ Config file error ─────────────────────────────────────╮
+│ Failed to validate config:                              │
+│ ─────────────────────────────────────────────────────── │
+│ 1 validation error for RLConfig                         │
+│ --orchestrator                                          │
+│ Value error, an eval needs                              │
+│ a source                                                │
+╰─────────────────────────────────────────────────────────╯
+
+wandb: View run at https://example.org
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (BOX, "orchestrator: Value error, an eval needs a source"),
+        (CHAINED + BOX, "orchestrator: Value error, an eval needs a source"),
+        (
+            "+- Error -----+\n| No such     |\n| option: --x |\n+-------------+\n",
+            "No such option: --x",
+        ),
+        (BOX + "it went on\n", "it went on"),
+        ("| 1 | 2 |\n| 3 | 4 |\n", "| 3 | 4 |"),
+        (
+            "Traceback (most recent call last):\n  File x\n"
+            "pydantic.ValidationError: 1 validation error for C\na.b\n"
+            "  Field required [type=missing, input_value={}, input_type=dict]\n\n"
+            "srun: error: task 0\n",
+            "a.b: Field required",
+        ),
+    ],
+    ids=["box", "traceback-then-box", "ascii", "box-then-line", "table", "validation"],
+)
+def test_a_refused_configuration_is_told_by_key_and_message(text: str, line: str) -> None:
+    assert last_error(text) == line
+
+
 def test_last_error_is_the_last_exception_of_a_chain() -> None:
     assert last_error(CHAINED) == "RuntimeError: CUDA error: out of memory"
 
@@ -90,7 +130,18 @@ def test_read_tail_begins_at_a_line(tmp_path: Path) -> None:
         (2, None, 5, "usage: x\n", "exited 2: usage: x"),
         (1, None, 5, CHAINED, "RuntimeError: CUDA error: out of memory"),
         (None, 9, 5, "", "killed by SIGKILL and logged nothing"),
-        (None, 11, 5, "step 5\n", "killed by SIGSEGV: step 5"),
+        (None, 11, 5, "step 5\n", "killed by SIGSEGV"),
+        (None, 9, 21, "Step 21 | Reward 0.4565\n", "killed by SIGKILL"),
+        (
+            None,
+            6,
+            5,
+            "terminate called: CUDA Error\n",
+            "killed by SIGABRT: terminate called: CUDA Error",
+        ),
+        (None, 9, 5, "Killed\n", "killed by SIGKILL: Killed"),
+        (None, 9, 5, CHAINED, "killed by SIGKILL: RuntimeError: CUDA error: out of memory"),
+        (1, None, None, BOX, "exited 1: orchestrator: Value error, an eval needs a source"),
     ],
 )
 def test_explain_exit(

@@ -163,3 +163,12 @@ def test_evaluation_before_the_first_step_does_not_shift_the_steps(tmp_path: Pat
     path = tmp_path / "metrics.jsonl"
     append(path, '{"step": 0, "eval/swe/avg@1": 0.5}\n{"step": 1, "loss/mean": 0.5}\n')
     assert tail.poll().step == 1
+
+
+def test_kl_that_prime_rl_stopped_logging_is_not_shown_as_current(tmp_path: Path) -> None:
+    tail = make_tail(tmp_path, "prime_rl_run")
+    path = tmp_path / "metrics.jsonl"
+    append(path, '{"step": 1, "mismatch_kl/all/mean": 0.5}\n{"step": 2, "optim/lr": 1e-6}\n')
+    assert tail.poll().mismatch_kl == 0.5  # its row of this step may still come
+    append(path, '{"step": 3, "optim/lr": 1e-6}\n')
+    assert (tail.poll().step, tail.poll().mismatch_kl) == (3, None)

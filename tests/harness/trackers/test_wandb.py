@@ -114,9 +114,9 @@ def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path) -> None:
     assert len(paths.metrics.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("field", ["sweep", "arm", "seed", "identity"])
+@pytest.mark.parametrize("field", ["sweep", "arm", "seed", "identity", "nonce"])
 def test_run_id_depends_on_who_the_run_is(field: str) -> None:
-    record = {"sweep": "s", "arm": "a", "seed": 0, "identity": "i"}
+    record = {"sweep": "s", "arm": "a", "seed": 0, "identity": "i", "nonce": "n"}
     other = record | {field: 1 if field == "seed" else "other"}
 
     def id_of(fields: dict[str, object]) -> str:

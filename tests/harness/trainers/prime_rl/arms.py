@@ -74,9 +74,12 @@ def expand_document(
 def make_launch(
     folder: Path, config: dict[str, Any], *, attempt: int = 1, stamp: str | None = None
 ) -> Launch:
-    """Return a launch of the run NAME, below `folder`."""
+    """Return a launch of the run NAME, below `folder`; all attempts before it are claimed."""
     paths = RunPaths(folder / "outputs" / "toy" / "runs" / "ipo" / "seed_3")
     paths.trainer_dir.mkdir(parents=True, exist_ok=True)
+    for number in range(1, attempt):
+        paths.attempt(number).root.mkdir(parents=True, exist_ok=True)
+        paths.attempt(number).claim.touch()
     return Launch(
         paths,
         {key: value for key, value in config.items() if key != "max_steps"},

@@ -93,7 +93,7 @@ def test_missing_binary_folder_and_foreign_files_are_user_errors(tmp_path: Path)
     expected = {
         "missing.toml": "does not exist",
         "binary.toml": "is not UTF-8 text",
-        "folder.toml": "can't be read",
+        "folder.toml": "is a folder, want one of prime-rl's files",
         "base.ini": "prime-rl reads no .ini",
         "base": "prime-rl reads no file without a suffix",
     }

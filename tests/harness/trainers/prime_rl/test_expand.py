@@ -126,6 +126,12 @@ def test_bases_that_differ_in_names_and_loss_alone_expand_to_the_same_tree(
     assert named["trainer"]["native"] == plain["trainer"]["native"]
 
 
+def test_a_version_as_a_number_means_what_it_means_as_text(tmp_path: Path) -> None:
+    number = expand_document(tmp_path, {}, loss_version=2798)
+    assert number == expand_document(tmp_path, {}, loss_version="2798")
+    assert number["trainer"]["loss_version"] == "2798"
+
+
 def test_arms_differ_in_the_keys_of_prime_rl_alone(tmp_path: Path) -> None:
     one = expand_document(tmp_path, {"orchestrator": {"batch_size": 8}})
     native = {"orchestrator": {"batch_size": 16}}

@@ -246,6 +246,42 @@ def test_an_overlay_that_is_more_or_less_than_a_known_loss_is_refused_by_key(
     assert _refusal(tmp_path, base=_BASE, x=overlay).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ('type = "ipo"\neps = nan', "`trainer.loss.eps` is nan, want a finite number"),
+        ('type = "ipo"\neps = inf', "`trainer.loss.eps` is inf, want a finite number"),
+        ('type = "ipo"\neps = "0.1"', "`trainer.loss.eps` is the text '0.1', want a number"),
+        ('type = "ipo"\neps = -1', "`trainer.loss.eps` is -1.0, want at least 0"),
+        ('type = "ipo"\neps = true', "`trainer.loss.eps` is true, want a number"),
+        ('type = "ipo"\neps = "None"', "`trainer.loss.eps` is null, want a number"),
+        (
+            'type = "icepop"\nratio_low = 0',
+            "`trainer.loss.ratio_low` is 0, and prime-rl's `icepop` wants a number above 0",
+        ),
+        (
+            'type = "icepop"\nratio_low = "0.1"\nratio_high = 5.0',
+            "`trainer.loss.ratio_low` is the text '0.1', want a number",
+        ),
+        (
+            'type = "cispo"\nratio_high = 0.5',
+            "`trainer.loss.ratio_high` is 0.5, and prime-rl's `cispo` wants a number of at least 1",
+        ),
+        (
+            'type = "custom"\nimport_path = "ablation_loss.compute"\n'
+            'kwargs = {type = "kpop", phi = true}',
+            "`trainer.loss.kwargs.phi` is true, want a number",
+        ),
+    ],
+)
+def test_a_value_that_no_sweep_could_be_planned_with_is_refused_by_file_and_key(
+    tmp_path: Path, knobs: str, message: str
+) -> None:
+    assert _refusal(tmp_path, base=_BASE, x=f"[trainer.loss]\n{knobs}\n") == (
+        f"`x.toml`: {message}"
+    )
+
+
 def test_a_switch_of_type_over_the_bases_knobs_is_refused_as_prime_rl_refuses_it(
     tmp_path: Path,
 ) -> None:

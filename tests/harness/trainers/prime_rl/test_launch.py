@@ -183,7 +183,9 @@ def test_fixed_ports_stay_those_of_prime_rl(tmp_path: Path) -> None:
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path: Path, elsewhere: bool) -> None:
     document = {"ckpt": {"output_dir": str(tmp_path / "big"), "interval": 5}} if elsewhere else {}
-    launch = make_launch(tmp_path, expand_document(tmp_path, document))
+    config = expand_document(tmp_path, document)
+    command(make_launch(tmp_path, config))
+    launch = make_launch(tmp_path, config, attempt=2)
     run_folder = launch.paths.trainer_dir / SHOWN
     trainer_part = tmp_path / "big" / SHOWN if elsewhere else run_folder
     for path in (
@@ -199,7 +201,9 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path: Path, elsewher
 
 
 def test_without_a_whole_checkpoint_an_earlier_start_is_moved_aside(tmp_path: Path) -> None:
-    launch = make_launch(tmp_path, expand_document(tmp_path, {}))
+    config = expand_document(tmp_path, {})
+    command(make_launch(tmp_path, config))
+    launch = make_launch(tmp_path, config, attempt=2)
     lost = launch.paths.trainer_dir / SHOWN / "metrics.jsonl"
     lost.parent.mkdir()
     lost.write_text("{}\n")
@@ -208,6 +212,41 @@ def test_without_a_whole_checkpoint_an_earlier_start_is_moved_aside(tmp_path: Pa
     moved = launch.paths.trainer_dir / f"{SHOWN}.lost_1"
     assert (moved / "metrics.jsonl").read_text() == "{}\n"
     assert str(moved) in (launch.inputs_dir / "launch.sh").read_text()
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_files_of_a_run_that_never_began_are_neither_resumed_nor_moved(
+    tmp_path: Path, attempt: int
+) -> None:
+    config = expand_document(tmp_path, {"ckpt": {"interval": 5}})
+    launch = make_launch(tmp_path, config, attempt=attempt)  # a first attempt was refused like this
+    folder = launch.paths.trainer_dir / SHOWN
+    for part in ("trainer/.metadata", "orchestrator/progress.pt"):
+        planted = folder / "checkpoints/step_5" / part
+        planted.parent.mkdir(parents=True)
+        planted.touch()
+    with pytest.raises(HarnessError) as raised:
+        command(launch)
+    assert raised.value.message == (
+        f"`{folder}` holds the files of a run, but this run has not begun before"
+    )
+    assert raised.value.hint == "move that folder away, or give the sweep another name"
+    assert planted.is_file()
+    assert not launch.inputs_dir.exists()
+
+
+def test_checkpoints_elsewhere_of_a_run_that_never_began_are_not_resumed(tmp_path: Path) -> None:
+    config = expand_document(tmp_path, {"ckpt": {"output_dir": str(tmp_path / "big")}})
+    (tmp_path / "big" / SHOWN / "checkpoints/step_5").mkdir(parents=True)
+    with pytest.raises(HarnessError, match="holds checkpoints, but this run has not begun"):
+        command(make_launch(tmp_path, config))
+
+
+def test_what_prime_rl_writes_before_a_run_begins_is_in_nobodys_way(tmp_path: Path) -> None:
+    launch = make_launch(tmp_path, expand_document(tmp_path, {}))
+    (launch.paths.trainer_dir / SHOWN / "configs").mkdir(parents=True)
+    command(launch)
+    assert launch.inputs_dir.is_dir()
 
 
 def test_a_checkout_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
@@ -254,6 +293,28 @@ def test_a_multi_node_run_executes_the_script_that_its_dry_run_renders(
     ]
     assert copied.read_text().splitlines()[:2] == [": # no sync", ": # no sync"]
     assert "uv sync" in rendered.read_text()
+
+
+def test_a_sync_that_shares_its_line_with_another_command_stays_in_the_script(
+    tmp_path: Path,
+) -> None:
+    checkout = make_checkout(tmp_path / "checkout")
+    _add_program(checkout, RENDERING_RL)
+    lines = ['uv() { echo "called uv $*"; }', "uv sync", "uv sync --a ; echo cleared"]
+    lines += ["uv sync --b && echo and", "uv synchronize"]
+    env = {
+        "RENDERS": str(tmp_path / "outputs/toy/runs/ipo/seed_3/trainer" / SHOWN / "rl.sbatch"),
+        "THEN": "\n".join(lines),
+    }
+    config = expand_document(tmp_path, MULTI_NODE, command=["./my rl"], env=env)
+    said = _start(command(make_launch(tmp_path, config))).communicate(timeout=30)[0]
+    assert said.splitlines()[3:] == [
+        "called uv sync --a",
+        "cleared",
+        "called uv sync --b",
+        "and",
+        "called uv synchronize",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ def test_a_removal_of_nothing_names_the_key_and_the_near_miss() -> None:
         ("n=", {"a": {"b": 1, "c": [{"d": 1}, 5]}, "n": ""}),
         ("n=None", {"a": {"b": 1, "c": [{"d": 1}, 5]}, "n": "None"}),
         ("n=${X}=1", {"a": {"b": 1, "c": [{"d": 1}, 5]}, "n": "${X}=1"}),
+        ('n."k=l"="m=n"', {"a": {"b": 1, "c": [{"d": 1}, 5]}, "n": {"k=l": "m=n"}}),
+        ('n."0".x=1', {"a": {"b": 1, "c": [{"d": 1}, 5]}, "n": {"0": {"x": 1}}}),
         ('n."k.\\"l"=1', {"a": {"b": 1, "c": [{"d": 1}, 5]}, "n": {'k."l': 1}}),
     ],
 )
@@ -119,6 +121,8 @@ def test_overrides_act_in_order_and_the_last_one_wins() -> None:
         ("a.c.2=1", "arm x: `a.c.2=1`: `a.c` is a list of 2 items and has no `2`"),
         ("a.c.-1=1", "arm x: `a.c.-1=1`: `a.c` is a list of 2 items and has no `-1`"),
         ("a.c.d=1", "arm x: `a.c.d=1`: `a.c` is a list of 2 items and has no `d`"),
+        ("a.env.0.id=x", "arm x: `a.env.0.id=x`: there is no `a.env` with an item `0` to set"),
+        ("a.n.0=x", "arm x: `a.n.0=x`: there is no `a.n` with an item `0` to set"),
         ("~a.x", "arm x: `~a.x` removes `a.x`, which is not there"),
         ("~x.y", "arm x: `~x.y` removes `x.y`, which is not there"),
         ("~", "arm x: `~`: `` can't be a key"),
@@ -129,7 +133,7 @@ def test_an_override_that_makes_no_sense_is_refused_with_its_origin(
     override: str, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        apply_overrides({"a": {"b": 1, "c": [1, 2]}}, [override], origin="arm x")
+        apply_overrides({"a": {"b": 1, "c": [1, 2], "n": None}}, [override], origin="arm x")
     assert caught.value.message.startswith(message)
     assert caught.value.hint
 

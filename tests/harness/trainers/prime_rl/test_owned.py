@@ -37,11 +37,17 @@ def test_a_run_is_called_by_its_sweep_arm_and_seed() -> None:
 
 
 def test_the_run_id_is_32_hex_digits_that_each_part_of_the_name_changes() -> None:
-    # sha256 of "toy/ipo/seed_3/0000000000000000"
-    assert run_id(NAME) == "99e46b5c8b3dae0d177a417cd0a71456"
-    others: list[dict[str, Any]] = [{"sweep": "b"}, {"arm": "b"}, {"seed": 4}, {"identity": "1"}]
+    # sha256 of "toy/ipo/seed_3/0000000000000000/"
+    assert run_id(NAME) == "904abf02c134e3fd582d45be02d46b5e"
+    others: list[dict[str, Any]] = [
+        {"sweep": "b"},
+        {"arm": "b"},
+        {"seed": 4},
+        {"identity": "1"},
+        {"nonce": "1"},
+    ]
     ids = {run_id(dataclasses.replace(NAME, **other)) for other in others}
-    assert len(ids | {run_id(NAME)}) == 5
+    assert len(ids | {run_id(NAME)}) == 6
 
 
 def test_the_loss_and_what_names_a_run_are_taken_out() -> None:
@@ -131,21 +137,16 @@ def test_something_else_than_a_table_is_refused() -> None:
             "leave it out",
         ),
         ({"monitors": {"file": {"path": "m.jsonl"}}}, "is 'm.jsonl'", "leave it out"),
-        (
-            _labelled("prime sandbox delete --label glm45-swe -y", "glm45air-swe"),
-            "names the label 'glm45-swe', which is no label of a source",
-            "did you mean `glm45air-swe`?",
-        ),
-        (_labelled('prime sandbox delete --label="$X"', "a"), "names the label '$X'", "`a`"),
-        (
-            {"slurm": {"pre_run_command": "prime sandbox delete --label a -y"}},
-            "names the label 'a'",
-            "give the sources that label",
+        ({"env_vars": {"PRL_RUN_ID": "x"}}, "`env_vars.PRL_RUN_ID` is 'x'", "gets its own"),
+        *(
+            ({part: {"env_vars": {name: "0"}}}, f"`{part}.env_vars.{name}` is '0'", "gets its own")
+            for part in ("trainer", "orchestrator", "inference")
+            for name in ("PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_SHARED_MODE", "WANDB_SHARED_LABEL")
         ),
         (
-            _labelled("prime sandbox delete --all -y", "a"),
-            "deletes all sandboxes",
-            "delete by `--label`",
+            {"inference": {"deployment": {"decode_env_vars": {"CUDA_VISIBLE_DEVICES": "0"}}}},
+            "`inference.deployment.decode_env_vars.CUDA_VISIBLE_DEVICES` is '0'",
+            "gets its own",
         ),
     ],
 )
@@ -165,10 +166,7 @@ def test_what_the_harness_cannot_run_is_refused(
         {"monitors": {"file": {}}},
         {"monitors": {"file": {"path": "metrics.jsonl"}}},
         {"resume": {"dir": "/a/step_5"}},
-        _labelled("timeout 120 prime sandbox delete --label 'a' -y || true", "a"),
-        _labelled("prime sandbox delete --label a,b -y", "a", "b"),
-        _labelled('prime sandbox delete --label "$PRL_RUN_ID" -y', "a"),
-        _labelled("ls --all; prime sandbox delete --label a", "a"),
+        {"env_vars": {"WANDB_MODE": "offline"}, "trainer": {"env_vars": {"A": "1"}}},
     ],
 )
 def test_what_arms_may_share_passes(document: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.trainers.prime_rl.remarks import remarks
 from tests.harness.trainers.prime_rl.arms import expand_document
 
@@ -44,6 +46,19 @@ def test_steps_that_agree_are_no_news(tmp_path: Path) -> None:
 def test_a_knob_that_this_version_lacks_is_named(tmp_path: Path) -> None:
     assert remarks(expand_document(tmp_path, QUIET, "3526"))[0] == (
         "This prime-rl (losses 3526) has no `loss.max_importance_ratio`: its loss runs without."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [("icepop", "2798"), ("kpop", "newest"), ("none", "newest")]
+)
+def test_a_loss_that_prime_rl_lacks_is_said_to_run_as_custom(
+    tmp_path: Path, kind: str, version: str
+) -> None:
+    assert remarks(expand_document(tmp_path, QUIET, version, loss={"type": kind})) == (
+        f"prime-rl (version {version}) has no `{kind}`: the loss runs as `custom`, from the"
+        " exported `ablation_loss.py`.",
+        RERUNS,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.config.check import output_keys
-from harness.errors import UsageError
+from harness.errors import UsageError, VariableError
 from harness.trainers.prime_rl.settings import (
     CHECKOUT_ENV,
     PrimeRlConfig,
@@ -54,9 +54,14 @@ def test_where_and_how_a_run_is_started_is_no_part_of_what_it_computes() -> None
         ({"env": {"PRL_RUN_NAME": "x"}}, "`trainer.env.PRL_RUN_NAME` names a run", "its own"),
         ({"env": {"WANDB_RUN_ID": "x"}}, "`trainer.env.WANDB_RUN_ID` names a run", "its own"),
         ({"env": {"A": "a\0"}}, "`trainer.env.A` is 'a\\x00'", "leave it out"),
-        ({"seed_keys": ["a..b"]}, "`trainer.seed_keys`: `a..b=0`: `a..b` can't be a key", "a.b=1"),
+        ({"seed_keys": ["a..b"]}, "`trainer.seed_keys`: `a..b`: `a..b` can't be a key", "a.b=1"),
         ({"seed_keys": [""]}, "can't be a key", "a.b=1"),
         ({"loss_version": "3417"}, "`trainer.loss_version`: there is no known", "did you mean"),
+        ({"loss_version": 3417}, "`trainer.loss_version`: there is no known", "did you mean"),
+        *(
+            ({"loss_version": value}, f"is {value!r}, want text or a whole number", "`checkout`")
+            for value in (2798.0, True, None, ["2798"])
+        ),
     ],
 )
 def test_config_that_cannot_work_is_refused_when_planning(
@@ -96,6 +101,9 @@ def test_without_a_checkout_the_hint_names_the_variable(monkeypatch: pytest.Monk
     with pytest.raises(UsageError, match="is null and PRIME_RL_CHECKOUT is not set") as raised:
         find_checkout({"checkout": None})
     assert "export PRIME_RL_CHECKOUT=" in raised.value.hint
+    monkeypatch.setenv(CHECKOUT_ENV, "")
+    with pytest.raises(UsageError, match="is null and PRIME_RL_CHECKOUT is empty"):
+        find_checkout({"checkout": None})
 
 
 def test_a_missing_checkout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,9 +120,18 @@ def test_a_folder_that_is_not_prime_rl_is_refused(tmp_path: Path) -> None:
         check_settings(config)
 
 
+def test_what_the_variable_names_is_not_blamed_on_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CHECKOUT_ENV, str(tmp_path))
+    with pytest.raises(VariableError, match="^PRIME_RL_CHECKOUT: .* declares no losses"):
+        find_loss_schema({"checkout": None, "loss_version": "checkout"}, tmp_path)
+
+
 def test_the_losses_are_those_that_the_checkout_declares_or_a_version_by_name(
     tmp_path: Path,
 ) -> None:
     old = make_checkout(tmp_path / "old", version="2798")
-    assert find_loss_schema({"loss_version": "checkout"}, old).name == "2798"
-    assert find_loss_schema({"loss_version": "3526"}, old).name == "3526"
+    assert find_loss_schema({"checkout": "x", "loss_version": "checkout"}, old).name == "2798"
+    assert find_loss_schema({"checkout": "x", "loss_version": "3526"}, old).name == "3526"
+    assert find_loss_schema({"checkout": "x", "loss_version": 3526}, old).name == "3526"

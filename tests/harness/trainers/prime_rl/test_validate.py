@@ -319,7 +319,7 @@ def test_only_names_of_keys_are_checked_where_prime_rl_can_not_run(bench: Bench)
     verdict = bench.validate(*bench.losses({"orchestrator": {"batch_size": 3}}))
     message, hint = bench.refuse(*bench.losses({"orchestrator": {"batch_sise": 3}}))
 
-    assert verdict.remarks == (
+    assert verdict.warnings == (
         f"prime-rl itself did not check the arms: `{bench.command[0]} --help` fails: exit code 3."
         f" Only the names of their keys were checked, against the classes in `{bench.checkout}`.",
     )
@@ -358,7 +358,7 @@ def test_a_program_that_crashes_on_import_is_why_prime_rl_did_not_check(bench: B
         bench.checkout / "rl", f"#!/bin/sh\ncat <<END\n{said}\nEND\nexit 1\n"
     )
 
-    (remark,) = bench.validate(*bench.losses({"orchestrator": {}})).remarks
+    (remark,) = bench.validate(*bench.losses({"orchestrator": {}})).warnings
 
     assert f"`{bench.command[0]} --help` fails: ImportError: no torch." in remark
 
@@ -368,7 +368,7 @@ def test_the_dry_run_is_not_asked_for_where_the_schema_is_wanted(bench: Bench) -
     bench.classes()
     bench.mode = "schema"
 
-    (remark,) = bench.validate(*bench.losses({"orchestrator": {}})).remarks
+    (remark,) = bench.validate(*bench.losses({"orchestrator": {}})).warnings
 
     assert remark.startswith("prime-rl itself did not check the arms: `trainer.validate` is")
 
@@ -386,7 +386,7 @@ def test_a_program_that_is_not_there_is_refused_unless_only_names_are_to_be_chec
         "install it, or choose trainer.validate=schema where only the nodes have it",
     )
     bench.mode = "schema"
-    assert len(bench.validate(*bench.losses({"orchestrator": {}})).remarks) == 1
+    assert len(bench.validate(*bench.losses({"orchestrator": {}})).warnings) == 1
 
 
 def test_a_dry_run_that_is_wanted_and_impossible_is_refused(bench: Bench) -> None:
@@ -404,7 +404,7 @@ def test_a_checkout_without_readable_classes_is_said_and_refused_where_they_are_
 ) -> None:
     bench.command = make_program(bench.checkout / "rl", "#!/bin/sh\nexit 3\n")
 
-    (remark,) = bench.validate(*bench.losses()).remarks
+    (remark,) = bench.validate(*bench.losses()).warnings
     bench.mode = "schema"
     message, _ = bench.refuse(*bench.losses())
 
