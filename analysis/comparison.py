@@ -39,7 +39,7 @@ EVENT_RULES: Mapping[str, str] = {
     "exploded": "explosion, Fisher exact",
 }
 
-_NOUNS = {"collapsed": "collapse", "exploded": "explosion"}
+EVENT_NOUNS = {"collapsed": "collapse", "exploded": "explosion"}
 _MARGIN_METRIC = "solve_rate"  # The margin of a sweep is one of the solve rate.
 
 
@@ -200,7 +200,7 @@ def _decide_by_event(
 ) -> Comparison:
     """Return the comparison of a metric with the verdict of an event among its runs."""
     number = len(event_share(arm, event.name).steps) + len(event_share(base, event.name).steps)
-    after = f"says little after the {_NOUNS[event.name]} of {count_of(number)}"
+    after = f"says little after the {EVENT_NOUNS[event.name]} of {count_of(number)}"
     if found.is_exploratory:
         return replace(found, verdict=Verdict.NOT_DECIDABLE, detail=after, rule=event.rule)
     verdict, detail = event.verdict, event.detail
@@ -244,7 +244,7 @@ def _event_detail(name: str, verdict: Verdict, shares: tuple[EventShare, EventSh
     ours, theirs = (f"{e.share.k} of {e.share.n}" if e.share else "0 of 0" for e in shares)
     if verdict is Verdict.COLLAPSED:
         return f"{ours}, from step {shares[0].steps[0]}"
-    return f"{_NOUNS[name]} in {ours} against {theirs}"
+    return f"{EVENT_NOUNS[name]} in {ours} against {theirs}"
 
 
 def _mde_text(metric: MetricSpec, mde: float | None) -> str:

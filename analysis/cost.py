@@ -40,9 +40,9 @@ class ArmCost:
 
     Attributes:
         hours, gpu_hours, lost_gpu_hours: over all attempts of all runs.
-        num_reached: finished runs that reached the target, of `num_runs`; `num_kept` of them did
-            not collapse later.
-        median_step, median_tokens, median_hours, median_gpu_hours: over the finished runs, where
+        num_reached: judged runs (finished ones, and those that a rule stopped) that reached the
+            target, of `num_runs`; `num_kept` of them did not collapse later.
+        median_step, median_tokens, median_hours, median_gpu_hours: over the judged runs, where
             one that never reached the target counts as beyond all others; None where the median is
             such a run, or nothing tells.
     """
@@ -72,8 +72,8 @@ def arm_cost(arm: ArmSummary, target: float | None, spec: AnalysisSpec) -> ArmCo
     The windows are the `collapse_window` of `spec`.
     """
     runs = [summary.run for summary in arm.runs]
-    done = [summary.run for summary in arm.done]
-    found = [] if target is None else [reach(run, target, spec.collapse_window) for run in done]
+    judged = [summary.run for summary in arm.judged]
+    found = [] if target is None else [reach(run, target, spec.collapse_window) for run in judged]
     return ArmCost(
         arm=arm.arm,
         hours=sum(run.time.wall_s or 0.0 for run in runs) / 3600,
@@ -82,9 +82,9 @@ def arm_cost(arm: ArmSummary, target: float | None, spec: AnalysisSpec) -> ArmCo
         num_reached=sum(item.step is not None for item in found),
         num_kept=sum(
             item.step is not None and summary.collapsed.step is None
-            for item, summary in zip(found, arm.done if found else (), strict=True)
+            for item, summary in zip(found, arm.judged if found else (), strict=True)
         ),
-        num_runs=len(done),
+        num_runs=len(judged),
         median_step=_median([item.step for item in found], found),
         median_tokens=_median([item.tokens for item in found], found),
         median_hours=_median([item.hours for item in found], found),

@@ -13,6 +13,7 @@ from typing import Any
 
 from analysis.runs import Run, Sweep
 from harness.records.files import canonical_json, flatten
+from harness.records.model import REPLICATE_KEY
 
 ABSENT = "(absent)"
 _NO_CIRCUMSTANCE = ("hostname",)  # Equal machines have different names; the time table has them.
@@ -87,7 +88,7 @@ def _config_differences(sweep: Sweep) -> list[Difference]:
             for run in sweep.runs
             if run.seed == seed and run.config is not None
         }
-        for key in sorted({key for leaves in flat.values() for key in leaves}):
+        for key in sorted({key for leaves in flat.values() for key in leaves} - {REPLICATE_KEY}):
             values = {arm: leaves.get(key, ABSENT) for arm, leaves in flat.items()}
             if len(set(values.values())) > 1:
                 for arm, value in values.items():

@@ -17,7 +17,7 @@ from analysis.verdicts import Comparison, Verdict
 from analysis.windows import final_window, gone_kl_steps, window_mean
 from harness.records.model import AnalysisSpec
 
-_SPLIT_BY_EXPLOSION = ("mismatch_kl", "mismatch_kl_sampled")
+SPLIT_BY_EXPLOSION = ("mismatch_kl", "mismatch_kl_sampled")
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def draft_metric(
         num_arm=num_arm,
         num_baseline=num_baseline,
         effect=None if values.effect is None else off_scale(metric, values.effect),
-        low=None if test is None else _possible(metric, test.low),
-        high=None if test is None else _possible(metric, test.high),
+        low=None if test is None else possible(metric, test.low),
+        high=None if test is None else possible(metric, test.high),
         p=test.p if test is not None and is_tested else None,
         iqm=_iqm(metric, values, is_paired, spec.alpha),
         noise=_noise(metric, values, noise.get(metric.name), spec.alpha),
@@ -179,7 +179,7 @@ def widest(metric: MetricSpec) -> float | None:
     return None if low is None or high is None else high - low
 
 
-def _possible(metric: MetricSpec, effect: float) -> float:
+def possible(metric: MetricSpec, effect: float) -> float:
     """Return the end of an interval, brought back from the logs, cut to what it can be."""
     effect = off_scale(metric, effect)
     most = widest(metric)
@@ -212,7 +212,7 @@ def _iqm(metric: MetricSpec, values: _Values, is_paired: bool, alpha: float) -> 
     found = iqm_effect(values.arm, values.baseline, is_paired=is_paired, alpha=alpha)
     if found is None:
         return None
-    low, high = _possible(metric, found.low), _possible(metric, found.high)
+    low, high = possible(metric, found.low), possible(metric, found.high)
     return IqmEffect(off_scale(metric, found.effect), low, high)
 
 
@@ -223,7 +223,7 @@ def _noise(
     if noise is None or values.effect is None or values.test is not None:
         return None
     low, high = noise_interval(values.effect, noise, 1, 1, alpha)
-    low, high = _possible(metric, low), _possible(metric, high)
+    low, high = possible(metric, low), possible(metric, high)
     return NoiseInterval(low, high, noise.sd, noise.df, noise.label)
 
 
@@ -247,6 +247,6 @@ def _deciding_event(arm: ArmSummary, base: ArmSummary, name: str) -> str:
         return "collapsed"
     number = len(arm.exploded.steps) + len(base.exploded.steps)
     judged = sum(side.exploded.share.n for side in (arm, base) if side.exploded.share)
-    if name in _SPLIT_BY_EXPLOSION and 0 < number < judged:
+    if name in SPLIT_BY_EXPLOSION and 0 < number < judged:
         return "exploded"
     return ""

@@ -17,6 +17,7 @@ from analysis.load import curves_by_run, logged_steps, run_notices
 from analysis.logged import Logged, read_logged
 from analysis.losses import LOSS_ROOTS, loss_of
 from analysis.metrics import is_metric_key, nearest_keys
+from analysis.parents import parent_of
 from analysis.runs import Notice, Run, RunState, RunTime, Sweep
 from analysis.sources.columns import NOT_METRICS
 from analysis.sources.interface import FileProvenance, MetricsFile, SourceRun
@@ -59,6 +60,7 @@ class ComparisonSpec:
         metrics_keys: canonical name -> key or column, where the user names them.
         may_differ: config keys in which arms may differ, beside those of the loss.
         max_steps: steps that every run was to make; None to take each run's own word.
+        min_arms: fewer are refused.
     """
 
     baseline: str
@@ -69,6 +71,7 @@ class ComparisonSpec:
     metrics_keys: Mapping[str, str] = field(default_factory=dict)
     may_differ: tuple[str, ...] = ()
     max_steps: int | None = None
+    min_arms: int = 2
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def _expanded(sources: Sequence[ArmSource]) -> list[ArmSource]:
             names = sorted(map(str, anchor.glob(str(path.relative_to(anchor)))))
             if not names:
                 raise UsageError(
-                    f"--arm {item.arm}={item.source}: no path matches", "look at it with `ls`"
+                    f"`{item.arm}={item.source}`: no path matches", "look at it with `ls`"
                 )
         expanded += [ArmSource(item.arm, name) for name in names]
     return expanded
@@ -181,7 +184,7 @@ def _check(sources: Sequence[ArmSource], spec: ComparisonSpec) -> None:
             f"--baseline {spec.baseline}: there is no such arm",
             did_you_mean(spec.baseline, arms, what="arms"),
         )
-    if len(arms) < 2:
+    if len(arms) < spec.min_arms:
         raise UsageError(
             f"there is one arm only, `{arms[0]}`", "give another one with --arm NAME=SOURCE"
         )
@@ -315,6 +318,7 @@ def _make_run(found: _Found, run_curves: dict[str, Curve], num_superseded: int) 
         framework=found.content.framework,
         versions=found.content.versions,
         problems=tuple(problems),
+        parent=parent_of(Path(found.source)),
     )
 
 

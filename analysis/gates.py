@@ -46,14 +46,19 @@ _NEGATED = {_YES: _NO, _NO: _YES, _UNDECIDED: _UNDECIDED}
 _OPEN = ("not decidable", "incomplete")
 
 
-def check_gate(text: str, arms: tuple[str, ...], baseline: str) -> None:
+def check_gate(
+    text: str, arms: tuple[str, ...], baseline: str, replicates: Mapping[str, str] | None = None
+) -> None:
     """Refuse a predicate that can't be evaluated, before anything is read.
+
+    Args:
+        replicates: replicate -> its arm; no verdict is about one.
 
     Raises:
         UsageError: it isn't one, names an arm or a metric that doesn't exist, or compares two arms
-            neither of which is the baseline.
+            neither of which is the baseline, or one of which is a replicate.
     """
-    _check(_parse(text), text, arms, baseline)
+    _check(_parse(text), text, arms, baseline, replicates or {})
 
 
 def evaluate_gate(text: str, report: Report) -> Answer:
@@ -64,7 +69,8 @@ def evaluate_gate(text: str, report: Report) -> Answer:
     """
     arms = tuple(arm["name"] for arm in report["arms"])
     tree = _parse(text)
-    _check(tree, text, arms, report["baseline"])
+    replicates = {a["name"]: a["replicate_of"] for a in report["arms"] if a.get("replicate_of")}
+    _check(tree, text, arms, report["baseline"], replicates)
     return _evaluate(tree, report, text)
 
 
@@ -79,22 +85,34 @@ def _refusal(text: str, what: str, hint: str = "") -> UsageError:
     return UsageError(f"--fail-if {text!r} {what}", hint or f"predicates: {HELP}")
 
 
-def _check(node: ast.expr, text: str, arms: tuple[str, ...], baseline: str) -> None:
+def _check(
+    node: ast.expr,
+    text: str,
+    arms: tuple[str, ...],
+    baseline: str,
+    replicates: Mapping[str, str],
+) -> None:
     if isinstance(node, ast.BoolOp):
         for value in node.values:
-            _check(value, text, arms, baseline)
+            _check(value, text, arms, baseline, replicates)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        _check(node.operand, text, arms, baseline)
+        _check(node.operand, text, arms, baseline, replicates)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id not in _PREDICATES:
             hint = did_you_mean(node.func.id, _PREDICATES, what="predicates")
             raise _refusal(text, f"has no predicate `{node.func.id}`", hint)
-        _check_call(node, text, arms, baseline)
+        _check_call(node, text, arms, baseline, replicates)
     else:
         raise _refusal(text, "is no predicate")
 
 
-def _check_call(node: ast.Call, text: str, arms: tuple[str, ...], baseline: str) -> None:
+def _check_call(
+    node: ast.Call,
+    text: str,
+    arms: tuple[str, ...],
+    baseline: str,
+    replicates: Mapping[str, str],
+) -> None:
     call = _arguments(node, text)
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     of_pair = name in _OF_PAIRS
@@ -104,6 +122,13 @@ def _check_call(node: ast.Call, text: str, arms: tuple[str, ...], baseline: str)
         if arm not in arms:
             raise _refusal(
                 text, f"names `{arm}`, which is no arm", did_you_mean(arm, arms, what="arms")
+            )
+    for arm in call.words[:2] if of_pair else ():
+        if arm in replicates:
+            raise _refusal(
+                text,
+                f"compares `{arm}`, a replicate of `{replicates[arm]}`",
+                "an A/A difference has no verdict; collapsed, exploded and incomplete take it",
             )
     if of_pair and (baseline not in call.words[:2] or call.words[0] == call.words[1]):
         raise _refusal(
@@ -204,8 +229,10 @@ def _happened(event: str, hold: str) -> Callable[[Report, _Call], Answer]:
 def _incomplete(report: Report, call: _Call) -> Answer:
     [name] = call.words
     arm = next(arm for arm in report["arms"] if arm["name"] == name)
+    stopped = arm.get("states", {}).get("stopped", 0)
     said = f"{arm['num_done']} of {arm['num_planned']} runs of {name} finished"
-    return Answer(_NO if arm["num_done"] == arm["num_planned"] else _YES, said)
+    said += f", {stopped} stopped by a rule" if stopped else ""
+    return Answer(_NO if arm["num_done"] + stopped == arm["num_planned"] else _YES, said)
 
 
 def _worse(report: Report, call: _Call) -> Answer:

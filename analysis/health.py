@@ -16,7 +16,7 @@ from analysis.events import (
     with_gone,
 )
 from analysis.metrics import metric_spec
-from analysis.summary import ArmSummary
+from analysis.summary import ArmSummary, RunSummary
 from analysis.windows import going_on
 from harness.records.model import AnalysisSpec
 
@@ -37,12 +37,13 @@ def healthy_share(arm: ArmSummary, alpha: float) -> SurvivalCurve | None:
     """Return the share of the arm's judged runs whose solve rate hasn't collapsed, by step.
 
     Runs in which a collapse is undecidable are left out; None where there are no others. A run
-    counts as healthy until the collapse that it doesn't recover from.
+    counts as healthy until the collapse that it doesn't recover from; one that was stopped without
+    a collapse is censored there.
     """
     events: list[Event] = [
-        summary.collapsed
+        event
         for summary in arm.judged
-        if summary.collapsed.state is not EventState.UNDECIDABLE
+        if (event := _up_to_stop(summary)).state is not EventState.UNDECIDABLE
     ]
     known = [event for event in events if event.last_step is not None]
     if not known:
@@ -54,10 +55,21 @@ def healthy_share(arm: ArmSummary, alpha: float) -> SurvivalCurve | None:
     )
 
 
+def _up_to_stop(summary: RunSummary) -> Event:
+    """Return the collapse of a run, of a stopped one as it stood when it was stopped."""
+    if summary.run.stop is None or summary.events is None:
+        return summary.collapsed
+    return summary.events.collapsed
+
+
 def find_partings(
     arms: Sequence[ArmSummary], baseline: str, spec: AnalysisSpec
 ) -> tuple[Parting, ...]:
-    """Return where each arm parts from the baseline, over the finished runs of both."""
+    """Return where each arm parts from the baseline, over the judged runs of both.
+
+    Stopped runs count, as those that are left would be the survivors; only steps that all of them
+    reached are compared.
+    """
     by_name = {arm.arm: arm for arm in arms}
     base = by_name.get(baseline)
     if base is None:
@@ -81,7 +93,7 @@ def find_partings(
 
 
 def _curves(arm: ArmSummary, name: str, spec: AnalysisSpec) -> list[Curve]:
-    runs = [summary.run for summary in arm.done]
+    runs = [summary.run for summary in arm.judged]
     curves = [(run, run.curve(name)) for run in runs]
     return [
         with_gone(curve, going_on(run), last_reference_step=spec.baseline_steps[1])

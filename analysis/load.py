@@ -14,10 +14,12 @@ import pandas as pd
 from analysis.curve import EMPTY_CURVE, Curve, typical_spacing
 from analysis.logged import Logged, read_logged
 from analysis.metrics import KeyResolution, is_metric_key
+from analysis.parents import Parent, read_parent
 from analysis.runs import Attempt, Notice, Run, RunState, RunTime, Sweep
+from analysis.series import RunSeries
 from analysis.sources import MetricsFile
 from analysis.sources.planned import PlannedFiles, read_planned
-from analysis.table import RunSeries, build_table, clock, curves, superseded_steps
+from analysis.table import build_table, clock, curves, superseded_steps
 from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json_if_there
 from harness.records.layout import AttemptPaths, RunPaths, SweepPaths
@@ -43,6 +45,7 @@ class _Records:
     config: dict[str, Any] | None
     attempts: tuple[Attempt, ...]
     foreign: str = ""
+    parent: Parent | None = None
 
 
 def load_sweep(sweep_dir: Path) -> Sweep:
@@ -66,9 +69,11 @@ def load_sweep(sweep_dir: Path) -> Sweep:
     records: list[_Records] = []
     series: list[RunSeries] = []
     logged: dict[str, Logged] = {}
+    parents = _Parents(paths)
     order = {arm.name: place for place, arm in enumerate(plan.arms)}
     for planned in sorted(plan.runs, key=lambda run: (order.get(run.arm, -1), run.seed)):
         found = _read_records(paths.run(planned.arm, planned.seed), planned, notices)
+        found = replace(found, parent=parents.read(found.record))
         records.append(found)
         if found.record is None:
             continue
@@ -96,10 +101,28 @@ def load_sweep(sweep_dir: Path) -> Sweep:
             logged.get(found.planned.run_id),
             by_run.get(key, {}),
             num_superseded.get(key, 0),
+            frozenset(rule.text for rule in plan.stop_when),
         )
         runs.append(run)
         notices.extend(run_notices(run))
     return Sweep(paths, plan, tuple(runs), table, tuple(notices))
+
+
+class _Parents:
+    """What the runs of a sweep start from; each is read once."""
+
+    def __init__(self, sweep: SweepPaths) -> None:
+        self._sweep = sweep
+        self._found: dict[tuple[str, int], Parent] = {}
+
+    def read(self, record: RunRecord | None) -> Parent | None:
+        start = None if record is None else record.start_from
+        if start is None:
+            return None
+        key = (start.parent_dir or start.checkpoint, start.step)
+        if key not in self._found:
+            self._found[key] = read_parent(self._sweep.root, start)
+        return self._found[key]
 
 
 def _read_records(paths: RunPaths, planned: PlannedRun, notices: list[Notice]) -> _Records:
@@ -164,12 +187,16 @@ def _shown_in_sweep(file: MetricsFile, root: Path, planned: PlannedRun) -> Metri
 
 
 def _make_run(
-    found: _Records, logged: Logged | None, run_curves: dict[str, Curve], num_superseded: int
+    found: _Records,
+    logged: Logged | None,
+    run_curves: dict[str, Curve],
+    num_superseded: int,
+    rules: frozenset[str],
 ) -> Run:
     steps = logged_steps(run_curves)
     return Run(
         planned=found.planned,
-        state=_state(found, steps),
+        state=_state(found, steps, rules),
         record=found.record,
         config=found.config,
         attempts=found.attempts,
@@ -181,10 +208,11 @@ def _make_run(
         num_superseded=num_superseded,
         time=_time(found.attempts, len(steps)),
         foreign=found.foreign,
+        parent=found.parent,
     )
 
 
-def _state(found: _Records, steps: list[int]) -> RunState:
+def _state(found: _Records, steps: list[int], rules: frozenset[str]) -> RunState:
     if found.foreign:
         return RunState.FOREIGN
     if not found.attempts:
@@ -192,6 +220,8 @@ def _state(found: _Records, steps: list[int]) -> RunState:
     newest = found.attempts[-1].exit
     if newest is None:
         return RunState.UNFINISHED
+    if newest.reason == RunState.STOPPED and newest.rule and newest.rule not in rules:
+        return RunState.UNFINISHED  # the sweep wants it to go on
     if newest.reason != "done":
         known = {state.value: state for state in RunState}
         return known.get(newest.reason, RunState.UNFINISHED)

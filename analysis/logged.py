@@ -9,8 +9,8 @@ import numpy as np
 
 from analysis.curve import IntArray
 from analysis.metrics import KeyResolution, metric_spec, resolve_keys
-from analysis.sources import NO_ATTEMPT, FileProvenance, KeySeries, MetricsFile
-from analysis.table import RunSeries, first_steps
+from analysis.series import RunSeries, first_steps
+from analysis.sources.interface import NO_ATTEMPT, FileProvenance, KeySeries, MetricsFile
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from analysis.events import SurvivalCurve
 from analysis.health import Parting, find_partings, healthy_share
 from analysis.load import load_sweep
 from analysis.noise import SeedNoise, seed_noise
+from analysis.replicates import compare_replicates, hold_against_replicates, replicates_of
 from analysis.resampling import WithinRun, within_run
 from analysis.runs import Run, Sweep
 from analysis.summary import ArmSummary, RunSummary, summarize_arm, summarize_run
@@ -28,7 +29,8 @@ class Results:
     Attributes:
         judged_to: events and peaks count up to this step; None where no run has finished.
         survivals: by arm, share of its runs whose solve rate hasn't collapsed, by step.
-        partings: where each arm parts from the baseline.
+        comparisons: of every arm with the baseline, then of every replicate with its arm.
+        partings: where each arm parts from the baseline; replicates don't stand there.
         within: by (arm, seed) and primary metric, of finished runs that are their arm's only one:
             the mean over the final window with the noise of its steps.
         cost_target: the solve rate that `costs` tell the way to; None where there is none.
@@ -92,19 +94,31 @@ def analyze(sweep: Sweep, *, noise: Mapping[str, SeedNoise] | None = None) -> Re
         )
         for arm in plan.arms
     )
-    comparisons = compare_arms(arms, plan.baseline, pairing=plan.pairing, spec=spec, noise=noise)
+    replicates = replicates_of(plan.arms)
+    judged = [arm for arm in arms if arm.arm not in replicates]
+    comparisons = compare_arms(judged, plan.baseline, pairing=plan.pairing, spec=spec, noise=noise)
+    beside = compare_replicates(arms, replicates, pairing=plan.pairing, spec=spec)
+    comparisons = hold_against_replicates(
+        comparisons,
+        beside,
+        arms,
+        plan.baseline,
+        pairing=plan.pairing,
+        spec=spec,
+        with_noise=not noise,
+    )
     target = cost_target(arms)
     return Results(
         sweep,
         window,
         judged_to,
         arms,
-        tuple(comparisons),
+        (*comparisons, *beside),
         find_differences(sweep),
         target,
         tuple(arm_cost(arm, target, spec) for arm in arms),
         {arm.arm: share for arm in arms if (share := healthy_share(arm, spec.alpha)) is not None},
-        find_partings(arms, plan.baseline, spec),
+        find_partings(judged, plan.baseline, spec),
         _single_runs(arms, window, spec),
     )
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.curve import EMPTY_CURVE, Curve
 from analysis.metrics import KeyResolution
+from analysis.parents import Parent, join
 from analysis.sources import FileProvenance
 from harness.records.layout import SweepPaths
 from harness.records.model import Claim, Exit, Heartbeat, PlannedRun, PlanRecord, RunRecord
@@ -80,6 +81,7 @@ class Run:
         problems: what is odd about the source, one sentence each.
         num_superseded: steps whose earlier values a resume has superseded.
         foreign: what its run.json says instead, where its folder holds another run.
+        parent: what it starts from, where it is a fork; its curves are not among `curves`.
     """
 
     planned: PlannedRun
@@ -99,6 +101,7 @@ class Run:
     framework: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    parent: Parent | None = None
 
     @property
     def arm(self) -> str:
@@ -117,6 +120,13 @@ class Run:
         return self.state is RunState.DONE
 
     @property
+    def stop(self) -> Exit | None:
+        """How a rule ended it; None where none did."""
+        if self.state is not RunState.STOPPED or not self.attempts:
+            return None
+        return self.attempts[-1].exit
+
+    @property
     def last_step(self) -> int | None:
         """The newest step in any live metric."""
         ends = [int(curve.steps[-1]) for curve in self.curves.values() if len(curve)]
@@ -132,6 +142,16 @@ class Run:
         """The live values of `metric`; None where it isn't logged."""
         curve = self.curves.get(metric)
         return curve if curve is not None and len(curve) else None
+
+    @property
+    def history(self) -> dict[str, Curve]:
+        """Its curves with its parent's in front of them, from the first step of all on."""
+        return self.curves if self.parent is None else join(self.parent.curves, self.curves)
+
+    @property
+    def fork_step(self) -> int | None:
+        """The last step that is its parent's; None for a run that started from scratch."""
+        return None if self.parent is None else self.parent.step
 
 
 @dataclass(frozen=True)

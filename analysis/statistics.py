@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from analysis.curve import FloatArray, mean_of
 
 POWER = 0.8
-"""Power that minimum detectable differences are stated for."""
+"""Power that minimum detectable differences are stated for, where nothing else is asked."""
 
 _SQUARABLE = (1e-140, 1e140)  # Beyond these, squares or their sums leave the range of floats.
 _LARGEST_NONCENTRAL = 1e4  # SciPy's noncentral t distribution is wrong from about 1e6 on.
@@ -136,24 +136,35 @@ def detectable(test: MeanTest, alpha: float, *, level: float) -> Detectable:
         shift = minimum_detectable(test.standard_error, test.df, alpha)
     else:
         shift = welch_detectable(test.parts[0], test.parts[1], alpha)
-    low, high = (
-        _scaled_by_spread(shift, test.df, float(stats.chi2.ppf(share, test.df)))
-        for share in ((1 + level) / 2, (1 - level) / 2)
-    )
+    low, high = spread_interval(shift, test.df, level)
     return Detectable(shift, low, high)
 
 
-def minimum_detectable(standard_error: float, df: float, alpha: float) -> float:
-    """Return the true difference that a two-sided t test at level `alpha` finds with `POWER`.
+def spread_interval(sd: float, df: float, level: float) -> tuple[float, float]:
+    """Return the interval of `level` of a standard deviation estimated as `sd`, or of a multiple
+    of one, from the chi-square distribution of a variance with `df` degrees of freedom."""
+    low, high = (
+        _scaled_by_spread(sd, df, float(stats.chi2.ppf(share, df)))
+        for share in ((1 + level) / 2, (1 - level) / 2)
+    )
+    return low, high
+
+
+def minimum_detectable(
+    standard_error: float, df: float, alpha: float, power: float = POWER
+) -> float:
+    """Return the true difference that a two-sided t test at level `alpha` finds with `power`.
 
     Solves the power of the noncentral t distribution for its shift, with the observed standard
     error in place of the true one. Infinite where `alpha` is too small for any float.
     """
-    return 0.0 if standard_error == 0 else _detectable_errors(df, alpha) * standard_error
+    return 0.0 if standard_error == 0 else _detectable_errors(df, alpha, power) * standard_error
 
 
-def welch_detectable(arm: tuple[float, int], baseline: tuple[float, int], alpha: float) -> float:
-    """Return the true difference that Welch's test at level `alpha` finds with `POWER`.
+def welch_detectable(
+    arm: tuple[float, int], baseline: tuple[float, int], alpha: float, power: float = POWER
+) -> float:
+    """Return the true difference that Welch's test at level `alpha` finds with `power`.
 
     Each side is (standard error of its mean, degrees of freedom), taken as true. Given the share B
     of the arm in the sum of the two scaled variances, which follows Beta(df_a / 2, df_b / 2) and is
@@ -173,11 +184,11 @@ def welch_detectable(arm: tuple[float, int], baseline: tuple[float, int], alpha:
     seen_df = seen**2 / (part_a**2 / df_a + part_b**2 / df_b)
     limits = stats.t.isf(alpha / 2, seen_df) * np.sqrt(df * seen)
     if not float(np.median(limits)) < _LARGEST_NONCENTRAL:
-        return _detectable_errors(float(min(df_a, df_b)), alpha) * total
+        return _detectable_errors(float(min(df_a, df_b)), alpha, power) * total
     limits = np.minimum(limits, _LARGEST_NONCENTRAL)
 
     def missing_power(shift: float) -> float:
-        return float(np.mean(stats.nct.sf(limits, df, shift))) - POWER
+        return float(np.mean(stats.nct.sf(limits, df, shift))) - power
 
     upper = float(np.median(limits)) + 1.0
     while missing_power(upper) < 0:
@@ -222,19 +233,25 @@ def least_fisher_p(n_arm: int, n_baseline: int) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def fisher_detectable(n_arm: int, n_baseline: int, share: float, alpha: float) -> float:
+def fisher_detectable(
+    n_arm: int, n_baseline: int, share: float, alpha: float, power: float = POWER
+) -> float:
     """Return the difference of event probabilities that Fisher's test at `alpha` finds with
-    `POWER`, from a baseline probability `share`; infinite where no difference is found so often.
+    `power`, from a baseline probability `share`; infinite where no difference is found so often.
 
     Upwards from a share of at most a half, else downwards; rounded up to 0.001.
     """
-    found = _is_fisher_significant(n_arm, n_baseline, alpha)
-    of_baseline = stats.binom.pmf(np.arange(n_baseline + 1), n_baseline, share)
-    shares = np.linspace(0.0, 1.0, _NUM_SHARES)[:, np.newaxis]
-    power = stats.binom.pmf(np.arange(n_arm + 1), n_arm, shares) @ (found @ of_baseline)
-    off = shares[:, 0] - share if share <= 0.5 else share - shares[:, 0]
-    enough = off[(power >= POWER) & (off > 0)]
+    shares = np.linspace(0.0, 1.0, _NUM_SHARES)
+    off = shares - share if share <= 0.5 else share - shares
+    found = _fisher_powers(n_arm, n_baseline, shares, share, alpha)
+    enough = off[(found >= power) & (off > 0)]
     return float(enough.min()) if len(enough) else math.inf
+
+
+def fisher_power(n_arm: int, n_baseline: int, arm: float, baseline: float, alpha: float) -> float:
+    """Return how often Fisher's test at `alpha` tells the event probabilities `arm` and `baseline`
+    apart."""
+    return float(_fisher_powers(n_arm, n_baseline, np.array([arm]), baseline, alpha)[0])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -255,22 +272,32 @@ def _scaled_by_spread(shift: float, df: float, chi_square: float) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def _detectable_errors(df: float, alpha: float) -> float:
+def _detectable_errors(df: float, alpha: float, power: float) -> float:
     """Return what `minimum_detectable` is for a standard error of 1."""
     critical = _t_quantile(alpha, df)
     if critical > _LARGEST_NONCENTRAL:
         # So far out the noise of the mean is nothing beside that of the variance: what is left is
         # shift / sqrt(chi2 / df) > critical.
-        return critical * math.sqrt(float(stats.chi2.ppf(POWER, df)) / df)
+        return critical * math.sqrt(float(stats.chi2.ppf(power, df)) / df)
 
     def missing_power(shift: float) -> float:
         # The other tail adds less than alpha / 2 and only near a shift of zero.
-        return float(stats.nct.sf(critical, df, shift)) - POWER
+        return float(stats.nct.sf(critical, df, shift)) - power
 
     upper = critical + 1.0
     while missing_power(upper) < 0:
         upper *= 2.0
     return float(optimize.brentq(missing_power, 0.0, upper))
+
+
+def _fisher_powers(
+    n_arm: int, n_baseline: int, arm: FloatArray, baseline: float, alpha: float
+) -> FloatArray:
+    """Return the power of Fisher's test for each event probability of `arm`."""
+    found = _is_fisher_significant(n_arm, n_baseline, alpha)
+    of_baseline = stats.binom.pmf(np.arange(n_baseline + 1), n_baseline, baseline)
+    of_arm = stats.binom.pmf(np.arange(n_arm + 1), n_arm, arm[:, np.newaxis])
+    return np.asarray(of_arm @ (found @ of_baseline), dtype=np.float64)
 
 
 @functools.lru_cache(maxsize=256)

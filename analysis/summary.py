@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.curve import EMPTY_CURVE, Curve, trailing_means
+from analysis.event_rules import event_rules
 from analysis.events import (
     Event,
-    EventRules,
     EventState,
     RunEvents,
     find_baseline_explosion,
@@ -28,6 +28,9 @@ from harness.records.model import AnalysisSpec
 @dataclass(frozen=True)
 class RunSummary:
     """What one run comes to, up to the last step that is judged.
+
+    A fork is measured against its history, its parent's steps included; what it comes to is made of
+    its own steps.
 
     Attributes:
         means: by metric; empty unless the run is done.
@@ -102,9 +105,11 @@ def summarize_run(
 
     Args:
         judged_to: steps after it don't count; None for all steps of the run. An event that a
-            stopped run didn't have is undecidable, as the run ended before.
+            stopped run didn't have is undecidable, as the run ended before; what it did after its
+            rule had fired, while it was being stopped, doesn't count either.
     """
-    kl = (run.curve("mismatch_kl") or EMPTY_CURVE).up_to(judged_to)
+    asked_to, judged_to = judged_to, _end_of(run, judged_to)
+    kl = run.history.get("mismatch_kl", EMPTY_CURVE).up_to(judged_to)
     last_step = run.last_step or 0
     if judged_to is not None:
         last_step = min(last_step, judged_to)
@@ -115,9 +120,11 @@ def summarize_run(
         for name in run.curves:
             is_kl = name == "mismatch_kl"
             means[name] = window_mean(run, name, window.steps, gone if is_kl else None)
-    curves = {name: curve.up_to(judged_to) for name, curve in run.curves.items()}
-    events = find_run_events(curves, trained, last_step, event_rules(spec))
-    peak = _highest_mean(kl, spec.collapse_window)
+    gone = gone[gone > (run.fork_step or 0)]
+    curves = {name: curve.up_to(judged_to) for name, curve in run.history.items()}
+    events = find_run_events(curves, trained, last_step, event_rules(spec), fork_step=run.fork_step)
+    own_kl = (run.curve("mismatch_kl") or EMPTY_CURVE).up_to(judged_to)
+    peak = _highest_mean(own_kl, spec.collapse_window)
     early = find_baseline_explosion(
         kl,
         trained,
@@ -132,14 +139,14 @@ def summarize_run(
     return RunSummary(
         run=run,
         means=means,
-        exploded=_judged(exploded, run, judged_to),
-        collapsed=_judged(events.collapsed, run, judged_to),
+        exploded=_judged(exploded, run, asked_to),
+        collapsed=_judged(events.collapsed, run, asked_to),
         peak_kl=peak[1] if peak else None,
         peak_kl_step=peak[0] if peak else None,
         kl_gone_from=int(gone[0]) if len(gone) else None,
         baseline_explosion_step=early,
         events=events if run.curves else None,
-        late_collapse_step=_late_collapse(run, events.collapsed, spec, judged_to),
+        late_collapse_step=_late_collapse(run, events.collapsed, spec, asked_to),
     )
 
 
@@ -150,29 +157,13 @@ def _late_collapse(
     if judged_to is None or last_step <= judged_to or judged.state is EventState.YES:
         return None
     whole = find_collapse(
-        run.curve("solve_rate") or EMPTY_CURVE,
+        run.history.get("solve_rate", EMPTY_CURVE),
         last_step,
         baseline_steps=spec.baseline_steps,
         window=spec.collapse_window,
         fraction=spec.collapse_fraction,
     )
     return whole.step
-
-
-def event_rules(spec: AnalysisSpec) -> EventRules:
-    """Return the event rules that a sweep declares."""
-    return EventRules(
-        baseline_steps=spec.baseline_steps,
-        explode_factor=spec.explode_factor,
-        explode_hold=spec.explode_hold,
-        collapse_window=spec.collapse_window,
-        collapse_fraction=spec.collapse_fraction,
-        entropy_fraction=spec.entropy_fraction,
-        spike_factor=spec.spike_factor,
-        mask_floor=spec.mask_floor,
-        mask_ceiling=spec.mask_ceiling,
-        onset_false_alarm=spec.onset_false_alarm,
-    )
 
 
 def summarize_arm(arm: str, runs: Sequence[RunSummary], alpha: float) -> ArmSummary:
@@ -245,6 +236,13 @@ def _event_share(events: list[Event], alpha: float) -> EventShare:
 
 def _judged_runs(runs: Sequence[RunSummary]) -> list[RunSummary]:
     return [s for s in runs if s.run.is_done or s.run.state is RunState.STOPPED]
+
+
+def _end_of(run: Run, judged_to: int | None) -> int | None:
+    """Return the last step of `run` that counts; None for all."""
+    rule_step = None if run.stop is None else run.stop.rule_step
+    ends = [step for step in (judged_to, rule_step) if step is not None]
+    return min(ends, default=None)
 
 
 def _judged(event: Event, run: Run, judged_to: int | None) -> Event:

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.curve import EMPTY_CURVE, BoolArray, Curve, FloatArray, IntArray
+from analysis.curve import EMPTY_CURVE, Curve, FloatArray, IntArray
 from analysis.events import gone_steps
+from analysis.series import RunSeries, superseded
 from analysis.sources import NO_ATTEMPT, KeySeries
 
 COLUMNS = ("arm", "seed", "step", "metric", "value", "attempt", "time", "flag")
@@ -41,66 +42,6 @@ _OF_ROLLOUTS = frozenset(
     }
 )
 """Metrics that come with the batch, not with the update: they are due at each other's steps."""
-
-_NEVER = np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True)
-class RunSeries:
-    """The series of one run by canonical metric, and the attempts that wrote its file."""
-
-    arm: str
-    seed: int
-    by_metric: Mapping[str, KeySeries]
-    attempt_starts: Mapping[int, int]
-
-
-def first_steps(row_steps: IntArray, row_attempts: IntArray) -> dict[int, int]:
-    """Return the first step of every attempt that rows name."""
-    return {
-        int(attempt): int(row_steps[row_attempts == attempt].min())
-        for attempt in np.unique(row_attempts)
-        if attempt != NO_ATTEMPT
-    }
-
-
-def superseded(series: KeySeries, attempt_starts: Mapping[int, int]) -> BoolArray:
-    """Return which rows of `series` a later one stands in for, [num_rows].
-
-    Rows of an attempt at or beyond the first step of a later attempt are superseded. Among the
-    rest, in the order of attempt and time (of the file, where rows have no time), a step that
-    comes again marks a resume: earlier rows from that step on are superseded, whether or not the
-    resumed run has reached their steps. Where a single row repeats a step and the next one goes on
-    beyond all steps so far, nothing was resumed: only that step is superseded.
-    """
-    cutoffs = np.full(len(series.steps), _NEVER)
-    for attempt, start in attempt_starts.items():
-        earlier = series.attempts < attempt
-        cutoffs[earlier] = np.minimum(cutoffs[earlier], start)
-    gone: BoolArray = series.steps >= cutoffs
-
-    live = np.flatnonzero(~gone)
-    times = series.times[live]
-    if not np.isfinite(times).all():
-        times = np.zeros(len(live))
-    order = live[np.lexsort((live, times, series.attempts[live]))]
-    steps = series.steps[order]
-    is_repeat = np.ones(len(steps), dtype=np.bool_)
-    is_repeat[np.unique(steps, return_index=True)[1]] = False
-    rewinds = np.where(is_repeat & ~_goes_on(steps), steps, _NEVER)
-    lowest_later_rewind = np.append(np.minimum.accumulate(rewinds[::-1])[::-1], _NEVER)[1:]
-    is_newest = np.zeros(len(steps), dtype=np.bool_)
-    is_newest[len(steps) - 1 - np.unique(steps[::-1], return_index=True)[1]] = True
-    gone[order[(steps >= lowest_later_rewind) | ~is_newest]] = True
-    return gone
-
-
-def _goes_on(steps: IntArray) -> BoolArray:
-    """Return whether the row before is the furthest so far and the row after goes beyond it."""
-    furthest = np.maximum.accumulate(steps)
-    found = np.zeros(len(steps), dtype=np.bool_)
-    found[1:-1] = (steps[:-2] == furthest[:-2]) & (steps[2:] > furthest[:-2])
-    return found
 
 
 def build_table(runs: Iterable[RunSeries]) -> pd.DataFrame:

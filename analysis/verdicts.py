@@ -22,8 +22,27 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
+class ReplicateDifference:
+    """What an arm and its replicate differ by (A/A), beside a comparison in the same metric.
+
+    Attributes:
+        arm: the replicate; `replicate_of` its arm.
+        effect, low, high: of the comparison of the two.
+        covers: whether the effect that it stands beside is no further from none than the furthest
+            end of this interval (than this effect, where one run is against one).
+    """
+
+    arm: str
+    replicate_of: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    covers: bool
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """One arm against the baseline in one metric or event.
+    """One arm against the baseline, or a replicate against its arm, in one metric or event.
 
     Attributes:
         name: canonical metric, or an event of `comparison.EVENTS`.
@@ -40,7 +59,8 @@ class Comparison:
             Holm's procedure, given the spread that was seen. `mde_low`, `mde_high`: what the
             uncertainty of that spread (of the baseline's share, for an event) leaves of it.
         iqm: interquartile means with bootstrap, on `scale`; from 8 runs per arm on.
-        noise: at one run each, where the effect would lie by the seed noise of other sweeps.
+        noise: where the effect would lie by the seed noise of other sweeps, at one run each; by
+            that between an arm and its replicates, at one or two.
         detail: stands behind the verdict.
         rule: what decided.
         window: (first step, last step, number of steps) that the runs' values are taken over;
@@ -48,6 +68,9 @@ class Comparison:
         left_out: run ids of both sides that failed or are incomplete.
         is_interim: planned runs are missing.
         is_exploratory: outside Holm's family, without a verdict of better or worse.
+        replicate_of: the arm that `arm` replicates and that stands in the baseline's place; empty
+            for other arms. Such a comparison is outside Holm's family, too.
+        replicates: A/A differences of either arm in the same metric or event.
     """
 
     arm: str
@@ -74,6 +97,8 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     is_interim: bool = False
     is_exploratory: bool = False
+    replicate_of: str = ""
+    replicates: tuple[ReplicateDifference, ...] = ()
 
     @property
     def words(self) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 from analysis.curve import EMPTY_CURVE, IntArray, mean_of
 from analysis.events import gone_steps
 from analysis.runs import Run
-
-_LOGGED_BY_TRAINER = ("learning_rate", "grad_norm", "loss", "entropy", "is_masked")
+from analysis.series import trained_steps
 
 
 @dataclass(frozen=True)
@@ -94,24 +93,13 @@ def window_mean(run: Run, name: str, steps: IntArray, gone: IntArray | None = No
 def gone_kl_steps(run: Run, last_reference_step: int, judged_to: int | None = None) -> IntArray:
     """Return the steps up to `judged_to` at which the mismatch KL of `run` was due but wasn't
     logged, see `gone_steps`."""
-    kl = (run.curve("mismatch_kl") or EMPTY_CURVE).up_to(judged_to)
+    kl = run.history.get("mismatch_kl", EMPTY_CURVE).up_to(judged_to)
     return gone_steps(kl, going_on(run, judged_to), last_reference_step=last_reference_step)
 
 
 def going_on(run: Run, judged_to: int | None = None) -> IntArray:
-    """Return the steps up to `judged_to` at which the trainer trained and logged something.
-
-    Steps of the orchestrator alone don't count: it runs ahead of the trainer. Nor do steps without
-    a token to train on (every group filtered out): a mean over no tokens is no divergence.
-    """
-    names = [name for name in _LOGGED_BY_TRAINER if name in run.curves] or list(run.curves)
-    if not names:
-        return EMPTY_CURVE.steps
-    steps = _union_of_steps(run, names)
-    tokens = run.curve("tokens")
-    if tokens is not None:
-        idle = tokens.steps[1:][np.diff(tokens.values) == 0]
-        steps = np.setdiff1d(steps, idle, assume_unique=True)
+    """Return the `trained_steps` of `run`, and of its parents, up to `judged_to`."""
+    steps = trained_steps(run.history)
     return steps if judged_to is None else steps[steps <= judged_to]
 
 

@@ -39,7 +39,7 @@ def test_the_readme_shows_commands_for_every_verb() -> None:
 
 
 def test_the_sweep_in_the_readme_plans(tmp_path: Path) -> None:
-    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "arms:" in b)
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "baseline:" in b)
     path = tmp_path / "readme.yaml"
     path.write_text(block)
     code = CodeRecord(hash="abc", commit=None, is_dirty=None, versions={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,7 +90,12 @@ class RunEvents:
 
 
 def find_run_events(
-    curves: Mapping[str, Curve], going_on: IntArray, last_logged_step: int, rules: EventRules
+    curves: Mapping[str, Curve],
+    going_on: IntArray,
+    last_logged_step: int,
+    rules: EventRules,
+    *,
+    fork_step: int | None = None,
 ) -> RunEvents:
     """Return the events of one run.
 
@@ -100,6 +105,9 @@ def find_run_events(
         going_on: steps at which the trainer trained and logged something, increasing.
         last_logged_step: last step of the run in any metric.
         rules: parameters, the same for every run that is compared.
+        fork_step: up to there the curves are a parent's. They make the baselines; an explosion, an
+            onset or a heavy mask there is the parent's and undecidable in the fork, and no dip,
+            spike or share is counted there. A collapse says how the run ended, wherever it began.
     """
     kl, solve_rate, entropy, grad_norm, masked = (
         curves.get(name) or EMPTY_CURVE for name in JUDGED
@@ -120,6 +128,7 @@ def find_run_events(
         exploded=exploded,
         explode_hold=rules.explode_hold,
     )
+    exploded, onset = (_after_fork(event, fork_step) for event in (exploded, onset))
     collapsed = find_collapse(
         solve_rate,
         last_logged_step,
@@ -128,15 +137,20 @@ def find_run_events(
         fraction=rules.collapse_fraction,
     )
     means = trailing_means(solve_rate, window)
+    dips = find_dips(solve_rate, collapsed, baseline_steps=rules.baseline_steps, window=window)
+    counted_from = max(end, fork_step or 0)
     return RunEvents(
         exploded=exploded,
         onset=onset,
         collapsed=collapsed,
-        dips=find_dips(solve_rate, collapsed, baseline_steps=rules.baseline_steps, window=window),
+        dips=tuple(dip for dip in dips if dip.last > (fork_step or 0)),
         kl_above_share=_share(
-            with_gone(kl, going_on, last_reference_step=end), exploded.threshold, end, above=True
+            with_gone(kl, going_on, last_reference_step=end),
+            exploded.threshold,
+            counted_from,
+            above=True,
         ),
-        solve_rate_below_share=_share(means, collapsed.threshold, end, above=False),
+        solve_rate_below_share=_share(means, collapsed.threshold, counted_from, above=False),
         entropy_collapsed=find_entropy_collapse(
             entropy,
             last_logged_step,
@@ -154,20 +168,43 @@ def find_run_events(
             for name in JUDGED
         },
         spikes=find_spikes(
-            grad_norm, baseline_steps=rules.baseline_steps, factor=rules.spike_factor
+            _without_past(grad_norm, end, fork_step),
+            baseline_steps=rules.baseline_steps,
+            factor=rules.spike_factor,
         ),
         mask_silent=find_mask_silent(
             masked, exploded, onset, last_logged_step, window=window, floor=rules.mask_floor
         ),
-        mask_heavy=find_mask_heavy(
-            masked,
-            entropy,
-            baseline_steps=rules.baseline_steps,
-            window=window,
-            ceiling=rules.mask_ceiling,
+        mask_heavy=_after_fork(
+            find_mask_heavy(
+                masked,
+                entropy,
+                baseline_steps=rules.baseline_steps,
+                window=window,
+                ceiling=rules.mask_ceiling,
+            ),
+            fork_step,
         ),
         baseline_events=find_baseline_events(curves, going_on, rules),
     )
+
+
+def _after_fork(event: Event, fork_step: int | None) -> Event:
+    """Return `event`, undecidable where it is the parent's: every fork shares it."""
+    if fork_step is None or event.step is None or event.step > fork_step:
+        return event
+    reason = f"it happened at step {event.step}, before the fork after step {fork_step}"
+    return replace(
+        event, state=EventState.UNDECIDABLE, step=None, first=None, last=None, reason=reason
+    )
+
+
+def _without_past(curve: Curve, baseline_end: int, fork_step: int | None) -> Curve:
+    """Return `curve` without the parent's steps after the baseline window."""
+    if fork_step is None:
+        return curve
+    kept = (curve.steps <= baseline_end) | (curve.steps > fork_step)
+    return Curve(curve.steps[kept], curve.values[kept])
 
 
 def find_mask_silent(

@@ -12,6 +12,7 @@ from analysis.report.numbers import (
     format_number,
     format_time,
 )
+from analysis.report.stops import judged_runs
 from analysis.report.tables import SHOWN_METRICS
 
 
@@ -58,6 +59,9 @@ def time_table(report: Report) -> Table:
             f", {format_number(used)} GPU-hours over all attempts, {format_number(lost)} of them"
             " on steps that a later attempt made again from an earlier checkpoint"
         )
+        unspent = sum(run["unspent_gpu_hours"] or 0.0 for run in report["runs"])
+        if unspent:
+            note += f"; stop rules kept about {format_number(unspent)} from being spent"
     return Table("time", "Time", columns, rows, f"{note}.", is_folded=True)
 
 
@@ -69,17 +73,17 @@ def _gpu_cells(run: dict[str, Any]) -> tuple[Cell, Cell]:
 def cost_table(report: Report) -> Table:
     """What each arm took, and took to come to the target solve rate."""
     has_gpus = any(cost["gpu_hours"] for cost in report["costs"])
-    target = report["cost_target"]
+    target, runs = report["cost_target"], judged_runs(report)
     columns = (
         Column("arm"),
         *((Column("GPU-hours", True), Column("lost", True)) if has_gpus else ()),
         Column("hours of work", True, "wall-clock time of all attempts of all runs"),
-        Column("reached", True, "finished runs that came to the target"),
+        Column("reached", True, f"{runs} that came to the target"),
         Column("kept", True, "those of them that did not collapse"),
-        Column("step", True, "median over finished runs"),
-        Column("tokens", True, "median over finished runs"),
-        Column("hours", True, "median over finished runs"),
-        *((Column("GPU-hours to it", True, "median over finished runs"),) if has_gpus else ()),
+        Column("step", True, f"median over {runs}"),
+        Column("tokens", True, f"median over {runs}"),
+        Column("hours", True, f"median over {runs}"),
+        *((Column("GPU-hours to it", True, f"median over {runs}"),) if has_gpus else ()),
     )
     rows = []
     for cost in report["costs"]:

@@ -37,9 +37,12 @@ def render_comparisons_csv(report: Report) -> str:
     """Return every comparison of the report with all its fields, by their names in report.json.
 
     Fields within a field have both names with a dot between them; lists are JSON; an empty cell is
-    a value that there isn't.
+    a value that there isn't. The baseline of a replicate is its arm.
     """
-    rows = [{"baseline": report["baseline"], **dict(_flat(item))} for item in report["comparisons"]]
+    rows = [
+        {"baseline": item.get("replicate_of") or report["baseline"], **dict(_flat(item))}
+        for item in report["comparisons"]
+    ]
     names = {name for row in rows for name in row}
     # What is null in one comparison and has fields in another needs no column of its own.
     names -= {name for name in names if any(other.startswith(f"{name}.") for other in names)}

@@ -18,6 +18,7 @@ from PIL import Image
 
 from analysis.curve import Curve, FloatArray, IntArray, trailing_means
 from analysis.metrics import metric_spec
+from analysis.parents import Parent
 from analysis.report.decimate import decimate, drawable
 from analysis.report.style import SMOOTHED_STEPS, ArmStyle
 from analysis.summary import ArmSummary
@@ -30,6 +31,7 @@ PAPER = "#FFFFFF"
 INK = "#333333"
 _GRID = "#E6E6E3"
 _SHADE = "#F3F2EC"
+_PAST = "#8C8C88"
 
 
 _SETTINGS: dict[Any, Any] = {
@@ -184,6 +186,15 @@ def draw_seeds(axes: Axes, arm: ArmSummary, panel: Panel, color: str, *, is_alon
     for curve in _logged(arm, panel):
         steps, values = line_of(curve, panel)
         axes.plot(steps, values, color=color, linewidth=width, alpha=alpha)
+
+
+def draw_past(axes: Axes, parents: Sequence[Parent], panel: Panel) -> None:
+    """Draw what forks share, each past once."""
+    for parent in parents:
+        curve = parent.curves.get(panel.metric)
+        if curve is not None and len(curve):
+            steps, values = line_of(drawable(curve), panel)
+            axes.plot(steps, values, color=_PAST, linewidth=1.2, linestyle=(0, (4, 2)))
 
 
 def draw_middle(axes: Axes, arm: ArmSummary, panel: Panel, style: ArmStyle) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from analysis.metrics import metric_spec
 from analysis.report.cells import Cell, Column, Report, Table, make_arm_cell, make_cell
 from analysis.report.numbers import NONE, TIMES, format_metric, format_number
+from analysis.report.stops import judged_runs
 
 UNKNOWN = "?"
 """Stands where an event can't be judged."""
@@ -90,8 +91,9 @@ def parting_table(report: Report) -> Table:
         )
     level = f"{100 * report['analysis']['onset_false_alarm']:g} %"
     note = (
-        "The means of the finished runs of both, step by step. Where the two differ by noise alone,"
-        f" {level} of pairs are said to part; a lasting difference below one standard deviation of"
+        f"The means of the {judged_runs(report)} of both, step by step. Where the two differ by"
+        f" noise alone, {level} of pairs are said to part; a lasting difference below one standard"
+        " deviation of"
         " the step-to-step noise goes unseen. Where arms share their random numbers and are equal"
         " to the last bit beyond the baseline window, the first step of any difference is named"
         " instead, and its sign says nothing."

@@ -11,12 +11,15 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from analysis.metrics import metric_spec
+from analysis.parents import Parent
+from analysis.replicates import replicates_of
 from analysis.report.decimate import drawable, floor_of
 from analysis.report.drawing import (
     INK,
     PAPER,
     Panel,
     draw_middle,
+    draw_past,
     draw_seeds,
     finish_axes,
     line_of,
@@ -24,6 +27,7 @@ from analysis.report.drawing import (
     prepare_axes,
     render_pictures,
 )
+from analysis.report.forks import find_parents
 from analysis.report.numbers import format_metric
 from analysis.report.style import SMOOTHED_STEPS, ArmStyle, arm_styles
 from analysis.results import Results
@@ -111,6 +115,7 @@ def _together(
         rows = canvas.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for axes, panel in zip(rows, shown, strict=True):
             prepare_axes(axes, panel, _windows(results))
+            draw_past(axes, _parents(results.runs), panel)
             for arm in results.arms:
                 draw_seeds(axes, arm, panel, styles[arm.arm].color, is_alone=False)
             for arm in results.arms:
@@ -127,6 +132,7 @@ def _together(
         names = ", ".join(smoothed)
         caption += f" Drawn as trailing means over {SMOOTHED_STEPS} steps, for the eye: {names}."
     caption += " Shaded: the baseline window and the final window."
+    caption += _past_text(results)
     caption += "".join(
         f" {_capital(metric_spec(name).label)}: {metric_spec(name).definition}."
         for name in _EXPLAINED
@@ -171,6 +177,7 @@ def _by_arm(results: Results) -> Figure | None:
                 color = styles[arm.arm].color
                 prepare_axes(axes, panel, _windows(results))
                 if any(summary.run.curve(panel.metric) for summary in arm.runs):
+                    draw_past(axes, _parents(arm.runs), panel)
                     draw_seeds(axes, arm, panel, color, is_alone=True)
                     open_limits(axes)
                     _mark_events(axes, arm, panel)
@@ -194,11 +201,12 @@ def _by_arm(results: Results) -> Figure | None:
         "One line per seed. On a seed's line, a cross marks where its mismatch KL exploded and a "
         "triangle where its solve rate collapsed."
     )
+    caption += _past_text(results)
     if results.runs_beyond:
         caption += f" Events are judged up to step {results.judged_to}."
     events = "; ".join(
         f"{arm.arm}: {len(arm.exploded.steps)} exploded, {len(arm.collapsed.steps)} collapsed of "
-        f"{len(arm.done)} finished"
+        f"{len(arm.judged)} {'finished' if arm.judged == arm.done else 'finished or stopped'}"
         for arm in results.arms
     )
     alt = f"Every seed of {_arm_list(results)}, one column of panels per arm. {events}."
@@ -223,9 +231,20 @@ def _logged_panels(results: Results, panels: Sequence[Panel]) -> list[Panel]:
     for panel in panels:
         curves = [summary.run.curve(panel.metric) for summary in results.runs]
         logged = [curve for curve in curves if curve is not None]
+        pasts = [parent.curves.get(panel.metric) for parent in _parents(results.runs)]
         if any(len(drawable(curve).finite()) for curve in logged):
-            found.append(replace(panel, floor=floor_of(logged) if panel.is_log else None))
+            floor = floor_of([*logged, *(past for past in pasts if past is not None)])
+            found.append(replace(panel, floor=floor if panel.is_log else None))
     return found
+
+
+def _parents(runs: Sequence[RunSummary]) -> list[Parent]:
+    return [parent for parent, _ in find_parents(summary.run for summary in runs)]
+
+
+def _past_text(results: Results) -> str:
+    has_past = any(parent.curves for parent in _parents(results.runs))
+    return " Grey and dashed: what the runs start from, up to the fork." if has_past else ""
 
 
 def _windows(results: Results) -> list[tuple[int, int]]:
@@ -236,7 +255,8 @@ def _windows(results: Results) -> list[tuple[int, int]]:
 
 
 def _styles(results: Results) -> Mapping[str, ArmStyle]:
-    return arm_styles([arm.arm for arm in results.arms], results.sweep.plan.baseline)
+    plan = results.sweep.plan
+    return arm_styles([a.arm for a in results.arms], plan.baseline, replicates_of(plan.arms))
 
 
 def _add_legend(canvas: Canvas, styles: Mapping[str, ArmStyle]) -> None:

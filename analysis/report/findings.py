@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.metrics import metric_spec
+from analysis.replicates import replicates_of
 from analysis.report.numbers import format_effect, format_level, format_p
+from analysis.report.stops import stop_finding
 from analysis.results import Results
 from analysis.summary import ArmSummary, EventShare
 from analysis.verdicts import Comparison, Verdict
@@ -20,14 +22,18 @@ def find_findings(results: Results) -> list[str]:
     # Where every run ends at the same step, there is nothing to say about how far it was judged.
     end = results.judged_to if results.runs_beyond else None
     sentences = [_event_sentence(name, results.arms, end) for name in _EVENT_WORDS]
-    sentences += _late_collapses(results)
+    sentences += [stop_finding(results), *_late_collapses(results)]
     baseline = results.sweep.plan.baseline
-    words = {item.words for item in results.comparisons}
-    if len(words) == 1 and len(results.comparisons) > 1:
+    replicates = replicates_of(results.sweep.plan.arms)
+    items = [item for item in results.comparisons if not item.replicate_of]
+    words = {item.words for item in items}
+    arms = [arm for arm in results.arms if arm.arm not in replicates]
+    if len(words) == 1 and len(items) > 1:
         sentences.append(f"Every comparison with {baseline}: {words.pop()}.")
     else:
-        sentences += [_arm_sentence(arm, results) for arm in results.arms if arm.arm != baseline]
-    if len(results.arms) > 2:
+        sentences += [_arm_sentence(arm, results) for arm in arms if arm.arm != baseline]
+    sentences += [_replicate_sentence(arm, of, results) for arm, of in replicates.items()]
+    if len(arms) > 2:
         sentences.append(
             f"Arms were compared with {baseline} only: nothing here tests one of the others against"
             " another."
@@ -49,6 +55,20 @@ def _arm_sentence(arm: ArmSummary, results: Results) -> str:
     stopped = len(arm.judged) - len(arm.done)
     left = f" Means are of the {len(arm.done)} of {len(arm.judged)} runs that no rule stopped."
     return f"{arm.arm} against {baseline}: {parts}.{left if stopped else ''}"
+
+
+def _replicate_sentence(arm: str, of: str, results: Results) -> str:
+    items = [item for item in results.comparisons if item.arm == arm and item.scale != "share"]
+    parts = "; ".join(
+        f"{metric_spec(item.name).label} "
+        + (
+            item.words
+            if item.effect is None
+            else format_effect(item.scale, item.effect, item.low, item.high)
+        )
+        for item in items
+    )
+    return f"A/A difference of {of} ({arm}): {parts}."
 
 
 def _comparison_text(item: Comparison, events: Mapping[str, Comparison], alpha: float) -> str:

@@ -18,6 +18,7 @@ from analysis.report import background, event_tables, tables
 from analysis.report.cells import Column, Report, Table, make_arm_cell, make_cell
 from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
+from analysis.report.forks import describe_forks
 from analysis.report.method import describe_command, describe_method, describe_trainer
 from analysis.report.numbers import NONE, format_mean, format_time
 from analysis.report.page_data import expand, survival_panel
@@ -62,7 +63,11 @@ def render_html(
         lstrip_blocks=True,
         finalize=_show_controls_in,
     )
-    styles = arm_styles([arm["name"] for arm in report["arms"]], report["baseline"])
+    styles = arm_styles(
+        [arm["name"] for arm in report["arms"]],
+        report["baseline"],
+        {arm["name"]: arm["replicate_of"] for arm in report["arms"] if arm.get("replicate_of")},
+    )
     style = _read("report.css") + _arm_css(list(styles.values()))
     script = _script()
     charts = _with_survival(page_data, report)
@@ -89,6 +94,7 @@ def render_html(
         after=after,
         last=last,
         method=describe_method(report),
+        forks=describe_forks(report),
         command=describe_command(report),
         trainer=describe_trainer(report),
         newest_record=format_time(report["newest_record"]),

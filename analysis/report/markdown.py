@@ -9,6 +9,7 @@ from analysis.report import background, event_tables, tables
 from analysis.report.cells import Cell, Report, Table
 from analysis.report.control_characters import show_controls
 from analysis.report.figures import Figure
+from analysis.report.forks import describe_forks
 from analysis.report.method import describe_command, describe_method, describe_trainer
 from analysis.report.numbers import format_time
 
@@ -65,6 +66,7 @@ def _render(
         f"**Recipe of every arm.** {escape(', '.join(report['common']))}"
         if report["common"]
         else "",
+        f"**Forks.** {escape(forks)}" if (forks := describe_forks(report)) else "",
         "\n".join(f"- {escape(sentence)}" for sentence in report["findings"]),
         show(tables.verdict_table(report)),
         _render_notices(report),

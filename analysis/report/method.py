@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from analysis.barriers import MIN_RUNS, NOT_LOGGED
 from analysis.cost import TARGET_SHARE
+from analysis.replicates import MIN_OWN_RUNS
 from analysis.report.cells import Report
+from analysis.report.forks import fork_text
 from analysis.report.numbers import format_number
+from analysis.report.stops import stop_text
 from analysis.resampling import MIN_IQM_RUNS
 from analysis.statistics import POWER
 
@@ -13,8 +16,10 @@ from analysis.statistics import POWER
 def describe_method(report: Report) -> list[tuple[str, str]]:
     """Return (term, explanation) pairs, in reading order."""
     spec = report["analysis"]
+    forks, stops = fork_text(report), stop_text(report)
     return [
         ("Values", _value_text()),
+        *([("Forks", forks)] if forks else []),
         ("Final window", _window_text(report)),
         ("Baseline window", _baseline_text(spec)),
         ("Judged up to", _judged_text(report)),
@@ -25,9 +30,11 @@ def describe_method(report: Report) -> list[tuple[str, str]]:
         ("Per arm", _arm_text(spec)),
         ("Against the baseline", _test_text(report)),
         ("Events between arms", _event_text(spec)),
+        *_replicate_terms(report),
         ("Several comparisons", _holm_text(report)),
         ("Verdicts", _verdict_text(spec)),
         ("Runs left out", _left_out_text(spec)),
+        *([("Stop rules", stops)] if stops else []),
         ("Costs", _cost_text(report)),
     ]
 
@@ -178,12 +185,42 @@ def _holm_text(report: Report) -> str:
     family = [
         item
         for item in report["comparisons"]
-        if item["detail"] != NOT_LOGGED and not item["is_exploratory"]
+        if item["detail"] != NOT_LOGGED
+        and not item["is_exploratory"]
+        and not item.get("replicate_of")
     ]
     return (
         f"p values are adjusted after Holm for all {len(family)} comparisons: primary metrics and "
         "events of every arm. Intervals are before Holm."
     )
+
+
+def _replicate_terms(report: Report) -> list[tuple[str, str]]:
+    """Return what is to be said of replicates, where there are some."""
+    replicates = [arm for arm in report["arms"] if arm.get("replicate_of")]
+    if not replicates:
+        return []
+    named = ", ".join(f"{arm['name']} of {arm['replicate_of']}" for arm in replicates)
+    shared = ""
+    if report["pairing"] == "seed":
+        shared = (
+            " Its pairs share what the trainer makes once per seed (the warm start, a fork's"
+            " checkpoint) and no other random number, while pairs of other arms may share all: an"
+            " A/A difference then is the larger noise."
+        )
+    return [
+        (
+            "Replicates (A/A)",
+            f"{named}: the same configuration with other noise, compared with its arm by the"
+            f" declared test, outside Holm's family and without better or worse.{shared} Beside"
+            " each comparison stand the A/A differences of either arm; a warning names effects no"
+            " further from none than the furthest end of an A/A interval. With fewer than"
+            f" {MIN_OWN_RUNS} runs on a side, and without --noise-from, the spread between runs of"
+            " an arm and its replicates"
+            f"{' of equal seed' if report['pairing'] == 'seed' else ''}, pooled, is laid around the"
+            " effect.",
+        )
+    ]
 
 
 def _verdict_text(spec: Report) -> str:

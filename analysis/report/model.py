@@ -19,7 +19,9 @@ from analysis.curve import median_of
 from analysis.events import Event
 from analysis.metrics import METRICS, MetricSpec, metric_spec
 from analysis.report.findings import find_findings
+from analysis.report.forks import fork_records
 from analysis.report.notices import find_notices
+from analysis.report.stops import stop_fields
 from analysis.resampling import BOOTSTRAP_SEED, NUM_REPLICATES
 from analysis.results import Results
 from analysis.runs import Notice, Run, Sweep
@@ -54,7 +56,9 @@ def build_report(results: Results, notices: Sequence[Notice] = ()) -> dict[str, 
         "may_differ": list(plan.may_differ),
         "seeds": list(plan.seeds),
         "left": list(plan.left),
+        "forks": fork_records(results),
         "analysis": to_record(plan.analysis),
+        "stop_when": [rule.text for rule in plan.stop_when],
         "earlier_analysis": [to_record(spec) for spec in plan.earlier_analysis],
         "newest_record": _newest_record(sweep),
         "window": _window(results.window),
@@ -136,11 +140,12 @@ def _arm(arm: ArmSummary, results: Results) -> dict[str, Any]:
     states: dict[str, int] = {}
     for summary in arm.runs:
         states[summary.run.state] = states.get(summary.run.state, 0) + 1
-    peaks = [summary.peak_kl for summary in arm.done if summary.peak_kl is not None]
+    peaks = [summary.peak_kl for summary in arm.judged if summary.peak_kl is not None]
     logged = {name for summary in arm.runs for name in summary.run.curves}
     return {
         "name": arm.arm,
         "is_baseline": arm.arm == plan.baseline,
+        "replicate_of": planned.replicate_of,
         "loss": planned.loss,
         "overrides": list(planned.overrides),
         "restated": list(planned.restated),
@@ -217,6 +222,7 @@ def _run(summary: RunSummary, results: Results) -> dict[str, Any]:
         # Nothing says what a foreign run held.
         "gpu_hours": None if run.source else run.time.gpu_hours,
         "lost_gpu_hours": None if run.source else run.time.lost_gpu_hours,
+        **stop_fields(run),
         "hosts": sorted({a.claim.node or a.claim.host for a in run.attempts}),
         "processors": sorted({_processor(attempt.claim.machine) for attempt in run.attempts}),
     }

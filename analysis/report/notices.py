@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from analysis.metrics import METRICS, metric_spec, nearest_keys
-from analysis.report.numbers import format_holders, format_runs
+from analysis.replicates import repeating_runs
+from analysis.report.forks import fork_notices
+from analysis.report.numbers import format_effect, format_holders, format_runs
+from analysis.report.stops import stop_notices
 from analysis.results import Results
 from analysis.runs import Notice, Run, RunState
 
@@ -15,8 +18,11 @@ def find_notices(results: Results) -> list[Notice]:
     found = [
         *_confounders(results),
         *_changed_rules(results),
+        *fork_notices(results),
         *_missing_runs(results),
         *_too_few(results),
+        *_repeating_replicates(results),
+        *_within_replicate_noise(results),
         *_metric_notices(results),
         *_event_notices(results),
         *_window_notices(results),
@@ -66,19 +72,15 @@ def _missing_runs(results: Results) -> list[Notice]:
         RunState.OUT_OF_MEMORY: "out of memory",
         RunState.PREEMPTED: "preempted",
         RunState.CANCELLED: "cancelled",
-        RunState.STOPPED: "stopped early",
         RunState.SHORT: "ended before their last planned step",
     }
     found = _foreign_runs(results)
     for state, text in words.items():
         runs = [(run.arm, run.seed) for run in results.sweep.runs if run.state is state]
         if runs:
-            kept = "so kept out of means and verdicts"
-            if state is RunState.STOPPED:
-                kept = "so they count in events, and in verdicts that events decide, not in means"
-            message = f"{text}, {kept}: {format_runs(runs)}"
+            message = f"{text}, so kept out of means and verdicts: {format_runs(runs)}"
             found.append(Notice(f"runs_{state}", f"{message}{_errors(results, state)}"))
-    return [*found, *_missing_files(results)]
+    return [*found, *stop_notices(results), *_missing_files(results)]
 
 
 def _foreign_runs(results: Results) -> list[Notice]:
@@ -124,6 +126,34 @@ def _too_few(results: Results) -> list[Notice]:
         message = "one seed per arm: facts about single runs, and no verdict between arms"
         return [Notice("one_seed", message)]
     return []
+
+
+def _repeating_replicates(results: Results) -> list[Notice]:
+    """Name the replicates that drew no noise of their own."""
+    runs = [(arm, seed) for arm, seeds in repeating_runs(results.sweep).items() for seed in seeds]
+    if not runs:
+        return []
+    message = (
+        f"{format_runs(runs)} repeat their arm to the last bit, so they are no replicates: their"
+        " trainer draws its noise from the seed alone (a program can be told `{replicate}`)"
+    )
+    return [Notice("replicates_repeat", message, "error")]
+
+
+def _within_replicate_noise(results: Results) -> list[Notice]:
+    """Name the effects that runs of one configuration may differ by, too."""
+    found = [
+        f"{item.arm} {metric_spec(item.name).label}"
+        f" {format_effect(item.scale, item.effect, None, None)} (A/A of {aa.replicate_of}:"
+        f" {format_effect(item.scale, aa.effect, aa.low, aa.high)})"
+        for item in results.comparisons
+        for aa in item.replicates
+        if aa.covers and item.scale != "share"
+    ]
+    if not found:
+        return []
+    message = f"no larger than what runs of one configuration may differ by: {'; '.join(found)}"
+    return [Notice("within_replicate_noise", message)]
 
 
 def _metric_notices(results: Results) -> list[Notice]:

@@ -21,8 +21,10 @@ from scipy import stats
 
 from analysis.curve import Curve, FloatArray, IntArray
 from analysis.metrics import MetricSpec, metric_spec
+from analysis.replicates import replicates_of
 from analysis.report.cells import Report
-from analysis.report.decimate import column_starts, drawable, envelope, floor_of
+from analysis.report.decimate import column_starts, decimate, drawable, envelope, floor_of
+from analysis.report.forks import find_parents
 from analysis.report.numbers import format_level
 from analysis.report.style import SMOOTHED_STEPS, arm_styles
 from analysis.results import Results
@@ -51,6 +53,7 @@ _MIN_COLUMNS = 60
 _MAX_CHARACTERS = 3_600_000  # of all lines together, so that a page stays below 5 MB
 _CHARACTERS_PER_COLUMN = 27  # of a line, at most: three numbers
 _CLOCK_POINTS = 150
+_PAST_COLUMNS = 150
 
 
 def build_page_data(results: Results) -> dict[str, Any]:
@@ -65,14 +68,12 @@ def build_page_data(results: Results) -> dict[str, Any]:
     columns = min(_MAX_COLUMNS, max(_MIN_COLUMNS, columns))
     plan = results.sweep.plan
     places = {arm.arm: place for place, arm in enumerate(results.arms)}
+    styles = arm_styles(list(places), plan.baseline, replicates_of(plan.arms))
     return {
         "level": format_level(plan.analysis.alpha),
         "critical": _short(_critical(len(runs), plan.analysis.alpha), 6),
         "smoothing": SMOOTHED_STEPS,
-        "arms": [
-            {"name": name, "dash": list(style.dash)}
-            for name, style in arm_styles(list(places), plan.baseline).items()
-        ],
+        "arms": [{"name": name, "dash": list(style.dash)} for name, style in styles.items()],
         "runs": [
             {"arm": places[run.arm], "seed": run.seed, "state": str(run.state)} for run in runs
         ],
@@ -169,7 +170,20 @@ def _panel(name: str, results: Results, max_columns: int) -> dict[str, Any]:
         "lines": [None if part is None else _line(part, is_binned) for part in parts],
         "means": _means(results.arms, parts, spec, results.sweep.plan.analysis.alpha),
         "events": _events(name, results),
+        "pasts": _pasts(name, results),
     }
+
+
+def _pasts(name: str, results: Results) -> list[dict[str, Any]]:
+    """Return what forks share, each past once, as few points over steps."""
+    found = []
+    for parent, _ in find_parents(summary.run for summary in results.runs):
+        curve = parent.curves.get(name)
+        if curve is not None and len(curve):
+            curve = drawable(curve)
+            steps, values = decimate(curve.steps, curve.values, _PAST_COLUMNS)
+            found.append({"steps": steps.tolist(), "values": _short(values)})
+    return found
 
 
 def _columns_of(curve: Curve, firsts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:

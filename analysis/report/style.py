@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ _DASHES: tuple[tuple[float, ...], ...] = (
     (3.0, 1.2),
     (8.0, 1.4, 1.2, 1.4, 1.2, 1.4),
 )
+
+_REPLICATE_DASH = (2.2, 2.2)
 
 # The matrix of the filter `hue-rotate(180deg)`, as CSS defines it.
 _HUE_ROTATE = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
@@ -43,15 +45,24 @@ class ArmStyle:
         return "#" + "".join(f"{round(255 * float(part)):02X}" for part in turned)
 
 
-def arm_styles(arms: Sequence[str], baseline: str) -> dict[str, ArmStyle]:
+def arm_styles(
+    arms: Sequence[str], baseline: str, replicates: Mapping[str, str] | None = None
+) -> dict[str, ArmStyle]:
     """Return a style per arm: the baseline alone solid and in ink, others by their place.
 
-    Colour and dash advance together, so that the first 30 arms all differ.
+    Colour and dash advance together, so that the first 30 arms all differ. A replicate has the
+    colour of its arm and a dash of its own.
+
+    Args:
+        replicates: replicate -> its arm.
     """
-    others = [arm for arm in arms if arm != baseline]
+    replicates = replicates or {}
+    others = [arm for arm in arms if arm != baseline and arm not in replicates]
     styles = {
         arm: ArmStyle(_COLORS[place % len(_COLORS)], _DASHES[place % len(_DASHES)])
         for place, arm in enumerate(others)
     }
     styles[baseline] = ArmStyle(_BASELINE_COLOR, dash=())
+    for arm, of in replicates.items():
+        styles[arm] = ArmStyle(styles[of].color, _REPLICATE_DASH)
     return {arm: styles[arm] for arm in arms if arm in styles}

@@ -19,6 +19,8 @@ from analysis.report.numbers import (
     format_p,
     format_share,
 )
+from analysis.report.replicate_cells import REPLICATE_NOTE, beside_cell, replicate_cell
+from analysis.report.stops import judged_runs, num_ended, seeds_cell_lines
 
 SHOWN_METRICS = ("solve_rate", "solve_rate_effective", "mismatch_kl", "is_masked", "entropy")
 
@@ -57,7 +59,7 @@ def verdict_table(report: Report) -> Table:
         f"Means over seeds of each run's final window, with {level} t intervals; mismatch KL as a "
         "geometric mean. Effective: over the rollouts that are trained on, which hides groups "
         "that all failed, and runs that have no others. Peak: median over seeds of the highest "
-        f"windowed mean. Exploded and collapsed: finished runs{_up_to(report)}, with "
+        f"windowed mean. Exploded and collapsed: {judged_runs(report)}{_up_to(report)}, with "
         "Jeffreys intervals."
     )
     if any(arm["collapsed"]["steps"] for arm in report["arms"]):
@@ -71,11 +73,13 @@ def verdict_table(report: Report) -> Table:
 
 def comparison_table(report: Report) -> Table:
     """One row per arm and primary metric or event, with everything behind the verdict."""
+    has_replicates = any(item.get("replicate_of") for item in report["comparisons"])
     columns = (
         Column("arm"),
         Column("in"),
         Column("verdict"),
         Column("effect", True, "arm - baseline, or arm / baseline"),
+        *([Column("A/A", True, "replicate - its arm, or / it")] if has_replicates else []),
         Column("p", True, "two-sided, unadjusted"),
         Column("p (Holm)", True, "adjusted for all comparisons of the sweep"),
         Column("MDE", True, "minimum detectable effect, and how well it is known"),
@@ -83,7 +87,9 @@ def comparison_table(report: Report) -> Table:
         Column("window", True, "steps that the values are taken over"),
         Column("decided by"),
     )
-    rows = tuple(_comparison_row(item) for item in report["comparisons"])
+    rows = tuple(
+        _comparison_row(item, has_replicates=has_replicates) for item in report["comparisons"]
+    )
     level = format_level(report["analysis"]["alpha"])
     note = (
         f"Intervals ({level}) are before Holm, verdicts after it: an interval may exclude 0 (or a"
@@ -101,6 +107,8 @@ def comparison_table(report: Report) -> Table:
         )
     if any(item["is_exploratory"] for item in report["comparisons"]):
         note += " Exploratory: outside Holm's family and without a better or worse."
+    if has_replicates:
+        note += REPLICATE_NOTE
     if any(item["is_interim"] for item in report["comparisons"]):
         note += " Interim: planned runs are missing, so effects and p will still move."
     return Table("comparisons", f"Every comparison with {report['baseline']}", columns, rows, note)
@@ -119,11 +127,13 @@ def change_table(report: Report) -> Table:
             for c in arm["changes"]
             if c["baseline"] is not None or c["arm"] is not None
         ]
-        same = "the baseline" if arm["is_baseline"] else "nothing"
+        of = arm.get("replicate_of")
+        same = "the baseline" if arm["is_baseline"] else "noise alone" if of else "nothing"
+        sets = (f"replicate of {of}",) if of else arm["overrides"] or (NONE,)
         rows.append(
             (
                 make_arm_cell(arm["name"]),
-                make_cell(*arm["overrides"] or (NONE,)),
+                make_cell(*sets),
                 make_cell(*changes) if changes else make_cell(same, tone="muted"),
             )
         )
@@ -152,14 +162,14 @@ def event_table(report: Report) -> Table:
     columns = (
         Column("event"),
         Column("arm"),
-        Column("finished runs", True),
+        Column(judged_runs(report), True),
         Column("at steps"),
         Column("not up to step"),
         Column("not decidable", True),
     )
     note = (
-        f"The two are separate facts, of finished runs{_up_to(report)}. A run without the event "
-        "says so only up to the step that is named."
+        f"The two are separate facts, of {judged_runs(report)}{_up_to(report)}. A run without the "
+        "event says so only up to the step that is named."
     )
     return Table("events", "Events", columns, tuple(rows), note)
 
@@ -196,15 +206,14 @@ def seed_table(report: Report) -> Table:
 
 
 def _verdict_row(arm: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> tuple[Cell, ...]:
-    is_whole = arm["num_done"] == arm["num_planned"]
-    seeds = f"{arm['num_done']} of {arm['num_planned']}"
+    is_whole = num_ended(arm) == arm["num_planned"]
     if arm["is_baseline"]:
         verdict = make_cell("the baseline", tone="muted")
     else:
         verdict = _verdict_cell(items)
     return (
         make_arm_cell(arm["name"]),
-        make_cell(seeds, tone="" if is_whole else "warn"),
+        make_cell(*seeds_cell_lines(arm), tone="" if is_whole else "warn"),
         verdict,
         _arm_metric_cell(
             arm,
@@ -223,6 +232,8 @@ def _verdict_row(arm: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> 
 
 def _verdict_cell(items: Sequence[Mapping[str, Any]]) -> Cell:
     """Return the verdicts; the reasons stand here only where one reason holds for all."""
+    if items and items[0].get("replicate_of"):
+        return replicate_cell(items)
     words = {_words(item) for item in items}
     if len(words) == 1:
         return make_cell(words.pop(), tone=_TONES.get(items[0]["verdict"], ""))
@@ -233,15 +244,18 @@ def _verdict_cell(items: Sequence[Mapping[str, Any]]) -> Cell:
     return Cell(lines, tones=tuple(_TONES.get(verdict, "") for verdict in by_verdict))
 
 
-def _comparison_row(item: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _comparison_row(item: Mapping[str, Any], *, has_replicates: bool) -> tuple[Cell, ...]:
     counts = f"{item['num_arm']} / {item['num_baseline']}"
     if item["test"] == "paired t":
         counts = f"{item['num_arm']} pairs"
+    notes = [f"A/A of {item['replicate_of']}"] if item.get("replicate_of") else []
+    notes += ["exploratory"] if item["is_exploratory"] else []
     return (
         make_arm_cell(item["arm"]),
-        make_cell(_label(item), *(["exploratory"] if item["is_exploratory"] else [])),
+        make_cell(_label(item), *notes),
         make_cell(_words(item), tone=_TONES.get(item["verdict"], "")),
         _effect_cell(item),
+        *([beside_cell(item)] if has_replicates else []),
         make_cell(format_p(item["p"])),
         make_cell(format_p(item["p_holm"])),
         _mde_cell(item),

@@ -14,7 +14,8 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,27 @@ _MIN_AGE_S = 2.0
 _ENTRY = re.compile(r"metrics-[0-9a-f]{32}\.(npz|[a-z0-9_]+\.tmp)")
 _OFF = ("off", "")
 _BY_KEY = ("steps", "values", "attempts", "times")
+_IS_OFF: ContextVar[bool] = ContextVar("is_off", default=False)
+
+
+@contextlib.contextmanager
+def without_cache() -> Iterator[None]:
+    """Within it nothing is taken from the cache and nothing is kept there."""
+    token = _IS_OFF.set(True)
+    try:
+        yield
+    finally:
+        _IS_OFF.reset(token)
 
 
 def cache_dir() -> Path | None:
     """Return the folder of the entries: `HARNESS_CACHE_DIR`, or one in the user's cache folder.
 
-    None where `HARNESS_CACHE_DIR` is `off` or empty, or where there is no home folder.
+    None where `HARNESS_CACHE_DIR` is `off` or empty, where there is no home folder, and within
+    `without_cache`.
     """
+    if _IS_OFF.get():
+        return None
     chosen = os.environ.get("HARNESS_CACHE_DIR")
     if chosen is not None:
         return None if chosen in _OFF else Path(chosen)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness import __version__
-from harness.cli import arguments
-from harness.cli.arguments import Parser as Parser
+from harness.cli import analysis_arguments, arguments
+from harness.cli.shared_arguments import Parser as Parser
 from harness.errors import UsageError
 from harness.near import did_you_mean
 
@@ -94,6 +94,11 @@ VERBS: dict[str, Verb] = {
         arguments.add_plan,
         "plan:plan_command",
     ),
+    "power": Verb(
+        "seeds per arm against what a sweep detects and what it costs, before it runs",
+        analysis_arguments.add_power,
+        "power:power_command",
+    ),
     "run": Verb(
         "run what is missing of a sweep, here or on a cluster, and end in its report",
         arguments.add_run,
@@ -119,6 +124,11 @@ VERBS: dict[str, Verb] = {
         arguments.add_retry,
         "retry:retry_command",
     ),
+    "stop-check": Verb(
+        "what stop rules would have saved, and what they would have cost, in finished runs",
+        analysis_arguments.add_stop_check,
+        "stop_check:stop_check_command",
+    ),
     "diff": Verb(
         "show the keys in which two arms of a sweep differ",
         arguments.add_diff,
@@ -126,17 +136,17 @@ VERBS: dict[str, Verb] = {
     ),
     "report": Verb(
         "compare the arms and write the report (HTML, Markdown, JSON, CSV, PNG)",
-        arguments.add_report,
+        analysis_arguments.add_report,
         "report:report_command",
     ),
     "compare": Verb(
         "the same for runs that something else launched, wherever they logged",
-        arguments.add_compare,
+        analysis_arguments.add_compare,
         "compare:compare_command",
     ),
     "replay": Verb(
         "count what masks would have done to recorded tokens; recommend a threshold",
-        arguments.add_replay,
+        analysis_arguments.add_replay,
         "replay:replay_command",
     ),
     "clean": Verb(

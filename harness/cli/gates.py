@@ -12,8 +12,16 @@ HOLDS = 3
 UNDECIDED = 4
 
 
-def check_gates(gates: Sequence[str], arms: tuple[str, ...], baseline: str) -> None:
+def check_gates(
+    gates: Sequence[str],
+    arms: tuple[str, ...],
+    baseline: str,
+    replicates: Mapping[str, str] | None = None,
+) -> None:
     """Refuse predicates that can't be evaluated, before anything is read or written.
+
+    Args:
+        replicates: replicate -> its arm.
 
     Raises:
         UsageError: one isn't a predicate, or names what doesn't exist.
@@ -23,7 +31,7 @@ def check_gates(gates: Sequence[str], arms: tuple[str, ...], baseline: str) -> N
     from analysis.gates import check_gate  # noqa: PLC0415 (only where there is one)
 
     for text in gates:
-        check_gate(text, arms, baseline)
+        check_gate(text, arms, baseline, replicates)
 
 
 def judge(gates: Sequence[str], report: Mapping[str, Any]) -> int:

@@ -29,12 +29,15 @@ def cancel_command(*, sweep: str, target: str | None, dry_run: bool) -> int:
 def clean_command(*, sweep: str, left: bool, dry_run: bool) -> int:
     """Remove what no run needs; say what and how much."""
     paths = find_planned(sweep)
-    removed = clean(paths, include_left=left, dry_run=dry_run)
+    found = clean(paths, include_left=left, dry_run=dry_run)
+    removed = found.candidates
     word = "would remove" if dry_run else "removed"
     for candidate in removed:
         size = _show_bytes(candidate.num_bytes)
         shown = printable(str(candidate.path))
         print(f"{word} {shown} ({candidate.kind}, {size}): {candidate.reason}")
+    for candidate in found.kept:
+        print(f"kept {printable(str(candidate.path))} ({candidate.kind}): {candidate.reason}")
     total = _show_bytes(sum(c.num_bytes for c in removed))
     print(f"{word} {len(removed)} things, {total}" if removed else "nothing to remove")
     return 0

@@ -22,6 +22,9 @@ from harness.sweep.estimate import estimate_duration
 from harness.sweep.finished import count_done, find_earlier, find_other_code
 from harness.sweep.needs import check_needs, needs_of
 from harness.sweep.prepare import Prepared, prepare
+from harness.sweep.replicates import describe_replicates
+from harness.sweep.start_from import describe_starts
+from harness.sweep.stop_rules import earliest_step
 from harness.sweep.validate import validate
 
 
@@ -48,10 +51,10 @@ def plan_command(
         )
     refuse_beyond(prepared, profile, max_gpu_hours)
     runs = unfinished(prepared.paths, prepared.plan.record)
-    warnings: tuple[str, ...] = ()
+    warnings = prepared.warnings
     if profile_name is not None:
         plan = prepared.plan
-        warnings = check_needs(
+        warnings += check_needs(
             plan.record,
             needs_of(plan.configs, runs),
             profile,
@@ -96,14 +99,21 @@ def print_plan(prepared: Prepared, profile: Profile, warnings: Sequence[str] = (
         shown = [d for d in arm.differs if d.baseline is not None or d.arm is not None]
         differs = ", ".join(f"{d.key}: {_show(d.baseline)} -> {_show(d.arm)}" for d in shown)
         notes = f"restates {', '.join(arm.restated)}" if arm.restated else ""
+        if arm.replicate_of is not None:
+            notes = f"replicate of {arm.replicate_of} (A/A)"
         table.add_row(arm.name, "(baseline)" if is_baseline else _escape(differs), _escape(notes))
     console.print(table)
     for remark in plan.remarks:
         if remark not in warnings:
             console.print(_escape(f"note: {remark}"))
+    starts = describe_starts(plan.start_from)
+    if starts:
+        console.print(_escape(starts))
     for line in (*_notes(plan), *(f"warning: {text}" for text in warnings)):
         console.print(_escape(line), style="yellow")
     console.print(_escape(_analysis_line(plan)))
+    if plan.stop_when:
+        console.print(_escape(f"stopped early by {' or '.join(r.text for r in plan.stop_when)}"))
     console.print(_escape(_code(plan)))
     console.print(_escape(_progress_line(prepared, profile)))
     runs = unfinished(prepared.paths, plan)
@@ -116,7 +126,7 @@ def print_plan(prepared: Prepared, profile: Profile, warnings: Sequence[str] = (
 
 def _progress_line(prepared: Prepared, profile: Profile) -> str:
     plan = prepared.plan.record
-    earlier = find_earlier(prepared.paths, plan.runs)
+    earlier = find_earlier(prepared.paths, plan.runs, plan.stop_when)
     done = count_done(earlier)
     missing = len(plan.runs) - done
     where = f"{prepared.paths.root}: {done} of {len(plan.runs)} runs done"
@@ -137,6 +147,9 @@ def _progress_line(prepared: Prepared, profile: Profile) -> str:
 
 def _notes(plan: PlanRecord) -> list[str]:
     notes = []
+    replicates = describe_replicates(plan)
+    if replicates:
+        notes.append(replicates)
     if plan.overrides:
         notes.append(f"on every arm: {' '.join(plan.overrides)}")
     if plan.left:
@@ -153,6 +166,11 @@ def _notes(plan: PlanRecord) -> list[str]:
             f"warning: the final window of {plan.analysis.last_steps} steps is longer than the"
             f" {fewest} steps of a run; all of them will be used"
         )
+    notes += [
+        f"warning: {rule.text} can't stop a run of {fewest} steps"
+        for rule in plan.stop_when
+        if earliest_step(rule, plan.analysis) >= fewest
+    ]
     if plan.earlier_analysis:
         notes.append("warning: the analysis changed after data existed; the report will say so")
     return notes

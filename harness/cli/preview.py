@@ -19,7 +19,7 @@ from harness.records.layout import FINISH_JOB, SweepPaths
 from harness.records.model import ArrayPlan, PlannedRun, PlanRecord
 from harness.slurm_profile import SlurmProfile, count_gpus
 from harness.slurm_time import show_minutes
-from harness.state.model import SLURM, RunState
+from harness.state.model import FINISHED_STATES, SLURM
 from harness.state.status import may_resubmit, read_states
 from harness.sweep.finished import find_earlier
 from harness.sweep.gpu_hours import planned_gpu_hours
@@ -48,7 +48,7 @@ def refuse_beyond(prepared: Prepared, profile: Profile, max_gpu_hours: float | N
 
 def unfinished(paths: SweepPaths, plan: PlanRecord) -> list[PlannedRun]:
     """Return the runs that haven't reached what `plan` asks for; it may not be on disk yet."""
-    done = {run.run_id for run in find_earlier(paths, plan.runs) if run.is_done}
+    done = {run.run_id for run in find_earlier(paths, plan.runs, plan.stop_when) if run.is_done}
     return [run for run in plan.runs if run.run_id not in done]
 
 
@@ -168,8 +168,9 @@ def _foresee(paths: SweepPaths, plan: PlanRecord) -> list[PlannedRun]:
         return wanted
     states = {status.run_id: status for status in read_states(paths)}
     found = [states[run.run_id] for run in wanted if run.run_id in states]
-    # A run that did fewer steps than the new plan asks for is done by the old one.
-    kept = [s for s in found if not may_resubmit(s) and s.state is not RunState.DONE]
+    # A run that did fewer steps than the new plan asks for is done by the old one, and one whose
+    # rule the new plan lacks is stopped.
+    kept = [s for s in found if not may_resubmit(s) and s.state not in FINISHED_STATES]
     if kept:
         console = open_console()
         counts = show_counts(count_states(kept))

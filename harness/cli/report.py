@@ -39,7 +39,8 @@ def report_command(
     """
     paths = find_planned(sweep)
     plan = read_record(PlanRecord, paths.plan)
-    check_gates(gates, tuple(arm.name for arm in plan.arms), plan.baseline)
+    replicates = {arm.name: arm.replicate_of for arm in plan.arms if arm.replicate_of is not None}
+    check_gates(gates, tuple(arm.name for arm in plan.arms), plan.baseline, replicates)
     noise_dirs = find_noise(noise_from)
     while watch:
         written = _write(paths, noise_dirs)

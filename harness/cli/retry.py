@@ -21,6 +21,7 @@ from harness.profile import DEFAULT_PROFILE, PROFILE_TYPES, Profile, load_profil
 from harness.records.files import read_json
 from harness.records.layout import SweepPaths
 from harness.records.model import Intent, PlannedRun, PlanRecord, from_record, read_record
+from harness.runner.stopping import spent_rules
 from harness.state.model import RunState, RunStatus
 from harness.state.status import may_resubmit, read_states
 from harness.sweep.code_copy import Code, freeze_code, read_code
@@ -126,9 +127,19 @@ def _plan_retry(paths: SweepPaths, target: str | None, manner: Manner) -> _Retry
     needs = needs_of(configs, runs)
     for text in check_needs(plan, needs, profile, paths, num_runs=len(runs)):
         tell(f"warning: {text}")
+    _tell_spent_rules(paths, plan, chosen)
     code_hash, code_dir = _find_code(paths, plan, runs, live_code=manner.live_code)
     work = Work(plan, code_hash, None if manner.live_code else code_dir, runs)
     return _Retry(work, chosen, profile, manner)
+
+
+def _tell_spent_rules(paths: SweepPaths, plan: PlanRecord, chosen: Sequence[RunStatus]) -> None:
+    """Say which runs go on without the rule that stopped them: it would stop them at once."""
+    for status in chosen:
+        spent = spent_rules(paths.run(status.arm, status.seed))
+        rules = [f"`{rule.text}`" for rule in plan.stop_when if rule.text in spent]
+        if rules:
+            tell(f"note: {status.run_id} goes on without {', '.join(rules)}, which stopped it")
 
 
 def find_profile(

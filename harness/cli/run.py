@@ -53,7 +53,7 @@ def run_sweep_command(
             sweep, overrides=overrides, conf_dirs=conf_dirs, as_name=as_name, progress=progress
         )
     refuse_beyond(prepared, profile, max_gpu_hours)
-    warnings = _check_needs(prepared, profile)
+    warnings = (*prepared.warnings, *_check_needs(prepared, profile))
     with planning_progress("validating") as progress:
         prepared, said = validate(prepared, progress)
     for text in (*warnings, *said):
@@ -109,7 +109,7 @@ def _write_work(
     # Once more: before the lock was taken, another command may have run here.
     plan = reconcile(prepared.plan, paths)
     if not reuse_across_code:
-        earlier = find_earlier(paths, plan.record.runs)
+        earlier = find_earlier(paths, plan.record.runs, plan.record.stop_when)
         refuse_other_code(earlier, prepared.code.record, paths)
     # With live code, too: the program of a command trainer starts in its copy.
     code_dir = freeze_code(prepared.code, paths)

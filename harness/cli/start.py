@@ -165,7 +165,16 @@ def see_through(
 
 def _order(work: Work, paths: SweepPaths, profile: Profile) -> Order:
     resources = work.plan.resources if profile.type == SLURM else {}
-    return Order(paths, work.missing, profile, work.code_hash, work.code_dir, resources)
+    return Order(
+        paths,
+        work.missing,
+        profile,
+        work.code_hash,
+        work.code_dir,
+        resources,
+        stop_when=work.plan.stop_when,
+        analysis=work.plan.analysis,
+    )
 
 
 def _detach(paths: SweepPaths, manner: Manner, number: int) -> int:

@@ -13,7 +13,7 @@ from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.profile import Profile
 from harness.records.layout import SubmissionPaths, SweepPaths
-from harness.records.model import ArrayPlan, PlannedRun
+from harness.records.model import AnalysisSpec, ArrayPlan, PlannedRun, StopRule
 from harness.state.status import LIVE_STATES, RunState
 
 
@@ -25,6 +25,7 @@ class Order:
         runs: in the order in which they begin; each stands once.
         code_dir: folder that the runners import `harness` from; None for the live code.
         resources: arm -> keys of the profile that are other values for its runs (SLURM only).
+        stop_when: any of these rules stops a run; events are judged by `analysis`.
     """
 
     sweep: SweepPaths
@@ -33,6 +34,8 @@ class Order:
     code_hash: str
     code_dir: Path | None = None
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stop_when: tuple[StopRule, ...] = ()
+    analysis: AnalysisSpec | None = None
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from harness.runner.process import (
     send_signal,
     session_of,
 )
-from harness.state.status import RunState
+from harness.state.status import FINISHED_STATES, RunState
 
 _KILL_AFTER_GRACE_S = 20.0
 
@@ -159,8 +159,8 @@ class StartedRun:
         """Judge a run whose runner found nothing to do."""
         attempts = self._paths.attempts()
         ended = read_record_if_there(Exit, attempts[-1].exit) if attempts else None
-        if ended is not None and ended.reason == "done":
-            return RunState.DONE, ""
+        if ended is not None and ended.reason in FINISHED_STATES:
+            return RunState(ended.reason), ""
         return RunState.UNKNOWN, notes[-1] if notes else "its runner did nothing"
 
     def _own_attempt(self) -> AttemptPaths | None:

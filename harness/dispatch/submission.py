@@ -95,6 +95,8 @@ def open_submission(
         arrays=arrays,
         user=user,
         planned_gpu_hours=_planned_gpu_hours(arrays),
+        stop_when=order.stop_when,
+        analysis=order.analysis if order.stop_when else None,
     )
     write_json(paths.intent, to_record(intent), durable=True)
     return Submission(paths, intent)

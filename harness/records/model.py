@@ -13,6 +13,10 @@ from harness.records.convert import to_record as to_record
 SCHEMA_VERSION = 1
 
 
+REPLICATE_KEY = "replicate"
+"""Of a run's configuration: 1, 2, … for the replicates of an arm; other runs lack it."""
+
+
 @dataclass(frozen=True)
 class KeyDifference:
     """A key whose resolved value in an arm is not the baseline's. None where a side lacks it."""
@@ -33,6 +37,7 @@ class PlannedArm:
         loss: the resolved `loss` group.
         resolved: where the configuration differs from the baseline's as the trainer itself resolved
             both, in the trainer's own keys; empty where it was not asked.
+        replicate_of: the arm whose configuration it has, with noise of its own; None for others.
     """
 
     name: str
@@ -41,6 +46,7 @@ class PlannedArm:
     restated: tuple[str, ...]
     loss: dict[str, Any]
     resolved: tuple[KeyDifference, ...] = ()
+    replicate_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,41 @@ class AnalysisSpec:
     mask_ceiling: float = 0.2
 
 
+STOP_EVENTS = ("exploded", "collapsed", "non_finite", "entropy_collapsed")
+"""Events of the analysis that a stop rule may name."""
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When a run is stopped before its last step: an event, or a predicate on a metric.
+
+    Attributes:
+        event: one of STOP_EVENTS; empty for a predicate.
+        metric: canonical name; empty for an event.
+        above, below: what every value must be beyond. Beside an event: of its own metric, on the
+            side that it is about.
+        hold_steps: for how many logged steps in a row it must hold.
+        after_step: steps up to this one don't count.
+    """
+
+    event: str = ""
+    metric: str = ""
+    above: float | None = None
+    below: float | None = None
+    hold_steps: int = 1
+    after_step: int = 0
+
+    @property
+    def text(self) -> str:
+        """The rule in one word: `collapsed:hold_steps=40`, `mismatch_kl:above=0.5`."""
+        keys = {"above": self.above, "below": self.below}
+        shown = [f"{k}={v!r}".removesuffix(".0") for k, v in keys.items() if v is not None]
+        shown += [f"hold_steps={self.hold_steps}"] if self.hold_steps != 1 else []
+        shown += [f"after_step={self.after_step}"] if self.after_step else []
+        name = self.event or self.metric
+        return f"{name}:{','.join(shown)}" if shown else name
+
+
 @dataclass(frozen=True)
 class CodeRecord:
     """Which code runs. `hash` covers the content of every frozen file.
@@ -126,6 +167,34 @@ class CodeRecord:
 
 
 @dataclass(frozen=True)
+class StartRecord:
+    """The checkpoint that runs start from, in place of a start from scratch.
+
+    Paths are relative to the sweep's folder where both lie below one folder of outputs.
+
+    Attributes:
+        seed: of the runs that start there; None for all of the sweep.
+        asked: `start_from` of the sweep file.
+        step: that the checkpoint is of; the runs' own steps begin after it.
+        sha256: of its content, see `harness.checkpoint.hash_content`.
+        stamp: of its files' names, sizes and times; where it holds, so does `sha256`.
+        parent: `sweep/arm/seed_n` of the run that made it; empty where no run of this project did.
+        parent_dir: that run's folder; None where there is none.
+        parent_identity: that run's.
+    """
+
+    seed: int | None
+    asked: dict[str, Any]
+    step: int
+    sha256: str
+    stamp: str
+    checkpoint: str
+    parent: str = ""
+    parent_dir: str | None = None
+    parent_identity: str | None = None
+
+
+@dataclass(frozen=True)
 class PlanRecord:
     """plan.json: everything that was decided before anything ran.
 
@@ -139,6 +208,9 @@ class PlanRecord:
             say where runs execute, so that no run's identity and no difference holds them.
         remarks: what the trainer said of the arms when they were planned: how they were validated,
             what of their files gave way.
+        stop_when: any of them stops a run, judged by `analysis`; part of no run's identity.
+        start_from: where the runs are forks, what they start from: one checkpoint for all, or one
+            per seed.
     """
 
     schema_version: int
@@ -161,6 +233,8 @@ class PlanRecord:
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     note: str = ""
     remarks: tuple[str, ...] = ()
+    stop_when: tuple[StopRule, ...] = ()
+    start_from: tuple[StartRecord, ...] = ()
 
     def arm(self, name: str) -> PlannedArm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -178,6 +252,7 @@ class RunRecord:
         nonce: drawn when the run's folder was made: another execution of an equal run has another.
         logs: name of a part of the trainer -> its log, relative to the run folder, beside what the
             trainer itself prints.
+        start_from: what the run starts from, where it is a fork.
     """
 
     schema_version: int
@@ -195,6 +270,7 @@ class RunRecord:
     checkpoints_format: str | None = None
     logs: dict[str, str] = field(default_factory=dict)
     nonce: str = ""
+    start_from: StartRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -257,6 +333,7 @@ class Intent:
         user: who submits, as SLURM knows them; empty on a local queue.
         planned_gpu_hours: what the runs may take, to their time limits; None where the profile
             doesn't tell.
+        stop_when: the plan's, with the `analysis` that its events are judged by.
     """
 
     schema_version: int
@@ -274,6 +351,8 @@ class Intent:
     arrays: tuple[ArrayPlan, ...] = ()
     user: str = ""
     planned_gpu_hours: float | None = None
+    stop_when: tuple[StopRule, ...] = ()
+    analysis: AnalysisSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -300,6 +379,7 @@ class Claim:
     Attributes:
         job_id: `<array>_<index>` on SLURM; `node` the name that SLURM gives the machine.
         gpus: indices or ids that the run holds on each of `num_nodes` nodes.
+        stop_when: the rules that may stop the attempt, as text.
     """
 
     schema_version: int
@@ -317,6 +397,7 @@ class Claim:
     node: str | None = None
     gpus: tuple[str, ...] = ()
     num_nodes: int = 1
+    stop_when: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -358,6 +439,10 @@ class Exit:
         nodes: host names; gpus: indices or ids that the run held on each.
         first_step: the first that this attempt logged; None where it logged none.
         requeue: whether the runner had its job started again.
+        rule, rule_step: where a stop rule ended it: the rule as text, and the step from which on
+            it says so.
+        unspent_gpu_hours: what the steps up to `max_steps` would have taken at its speed then;
+            None where that isn't known.
     """
 
     schema_version: int
@@ -374,3 +459,6 @@ class Exit:
     end: float
     first_step: int | None = None
     requeue: bool = False
+    rule: str = ""
+    rule_step: int | None = None
+    unspent_gpu_hours: float | None = None

@@ -31,6 +31,7 @@ from harness.records.model import (
 from harness.runner.machine import VISIBLE_GPUS_ENV, machine_facts, visible_gpu_ids
 from harness.runner.process import Liveness, host_name, process_liveness, process_start
 from harness.runner.slurm_job import SlurmJob, own_job
+from harness.runner.stopping import STOPPED, spent_rules
 
 HEARTBEAT_EVERY_S = 1.0
 HEARTBEAT_LIMIT_S = 30.0
@@ -76,7 +77,8 @@ def find_assignment(paths: RunPaths, submission_id: str) -> Assignment:
     """Return what submission `submission_id` asks for this run.
 
     Raises:
-        NoWork: a newer submission lists the run, or the run is done.
+        NoWork: a newer submission lists the run, or the run is done, or a rule has stopped it in
+            this submission.
         HarnessError: the submission doesn't exist or doesn't list the run.
     """
     newest = newest_submission(paths)
@@ -90,6 +92,10 @@ def find_assignment(paths: RunPaths, submission_id: str) -> Assignment:
     ended = None if last is None else read_record_if_there(Exit, last.exit)
     if ended is not None and ended.reason == "done" and ended.max_steps >= run.max_steps:
         raise NoWork(f"attempt {ended.attempt} has done {ended.max_steps} steps already")
+    if last is not None and ended is not None and ended.reason == STOPPED:
+        is_of_this = read_record(Claim, last.claim).submission == submission_id
+        if is_of_this:
+            raise NoWork(f"attempt {ended.attempt} was stopped by `{ended.rule}`")
     return Assignment(intent, run)
 
 
@@ -158,6 +164,7 @@ def create_claim(
         NoWork: another runner has created it first.
     """
     intent = assignment.intent
+    spent = spent_rules(paths) if intent.stop_when else frozenset()
     claim = Claim(
         schema_version=SCHEMA_VERSION,
         attempt=number,
@@ -174,6 +181,7 @@ def create_claim(
         node=None if job is None else job.node,
         gpus=_held_gpus(job),
         num_nodes=1 if job is None else job.num_nodes,
+        stop_when=tuple(rule.text for rule in intent.stop_when if rule.text not in spent),
     )
     if not create_exclusive(paths.attempt(number).claim, to_json(to_record(claim))):
         raise NoWork(f"another runner has claimed attempt {number}")

@@ -36,6 +36,7 @@ from harness.runner.slurm_job import (
     read_kill_wait,
     time_left,
 )
+from harness.runner.stopping import STOPPED
 from harness.runner.supervise import SUPERSEDED, Ending
 from harness.scheduler.commands import SlurmError
 
@@ -213,7 +214,7 @@ def exit_code(decision: Decision) -> int:
     if decision.reason == CANCELLED:
         return 128 + signal.SIGTERM
     # After a preemption without an error of ours SLURM starts the job again by itself.
-    is_well = decision.reason in (DONE, SUPERSEDED) or decision == Decision(PREEMPTED)
+    is_well = decision.reason in (DONE, STOPPED, SUPERSEDED) or decision == Decision(PREEMPTED)
     return 0 if is_well or decision.requeue else 1
 
 
@@ -230,7 +231,7 @@ def stop_of(ending: Ending) -> Stop:
     return Stop.WARNED if ending.asked else Stop.ASKED
 
 
-_REASONS = {SUPERSEDED: Stop.SUPERSEDED, STALLED: Stop.STALLED}
+_REASONS = {SUPERSEDED: Stop.SUPERSEDED, STALLED: Stop.STALLED, STOPPED: Stop.RULE}
 
 
 def _case(
@@ -243,7 +244,7 @@ def _case(
     claim, stop = recorder.claim, stop_of(ending)
     is_done = recorder.is_done(ending)
     is_settled = is_done or stop is Stop.SUPERSEDED
-    facts = SILENT if is_settled else watch.final_facts(ending)
+    facts = SILENT if is_settled or stop is Stop.RULE else watch.final_facts(ending)
     requests = CancelRequests(recorder.paths, assignment)
     return Case(
         stop=stop,

@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.records.model import Exit
 from harness.runner.slurm_job import JobFacts, JobSign
+from harness.runner.stopping import STOPPED
 
 DONE, FAILED, CANCELLED, SUPERSEDED = "done", "failed", "cancelled", "superseded"
 TIMEOUT, PREEMPTED, OUT_OF_MEMORY = "timeout", "preempted", "out_of_memory"
@@ -32,6 +33,8 @@ class Stop(StrEnum):
     ASKED = "asked"
     """A cancel request on disk."""
     SUPERSEDED = "superseded"
+    RULE = "rule"
+    """A stop rule has fired."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class Decision:
 
 
 def decide(case: Case, policy: Policy) -> Decision:
-    """Return how the attempt is recorded. A cancelled run is never started again."""
+    """Return how the attempt is recorded. Neither a cancelled run nor one that a rule has stopped
+    is ever started again."""
     sign = case.facts.sign
     if case.is_done:
         return Decision(DONE)
@@ -100,6 +104,8 @@ def decide(case: Case, policy: Policy) -> Decision:
     is_asked = case.is_cancel_requested or case.stop in (Stop.ASKED, Stop.INTERRUPTED)
     if is_asked or sign is JobSign.CANCELLED:
         return Decision(CANCELLED)
+    if case.stop is Stop.RULE:
+        return Decision(STOPPED)
     if sign is JobSign.RESTARTING:
         return Decision(PREEMPTED)
     if case.stop is Stop.ITSELF and case.is_out_of_memory:

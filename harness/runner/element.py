@@ -59,7 +59,8 @@ class Element:
 def main() -> int:
     """Run an attempt of this element's run and return the exit code.
 
-    0: done, superseded, nothing to do, or SLURM starts the job again; 1: failed; 143: cancelled.
+    0: done, stopped by a rule, superseded, nothing to do, or SLURM starts the job again; 1: failed;
+    143: cancelled.
     """
     signals = block_signals(with_warnings=True)
     if os.environ.get(_RANK_ENV, "0") != "0":

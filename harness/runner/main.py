@@ -46,6 +46,8 @@ from harness.runner.process import (
 from harness.runner.record import FAILED, AttemptRecorder, say
 from harness.runner.signals import STOPS, WARNINGS, Signals, block_signals
 from harness.runner.slurm_job import SlurmJob
+from harness.runner.start import find_start
+from harness.runner.stopping import StopWatch
 from harness.runner.supervise import CANCELLED, Ending, start_trainer, supervise
 from harness.trainers.interface import Command, Launch, RunName
 from harness.trainers.registry import load_trainer
@@ -67,7 +69,7 @@ class Stopped(Exception):
 def main() -> int:
     """Run one attempt of the run that the environment names and return the exit code.
 
-    0: done, superseded, or nothing to do; 1: failed; 143: cancelled.
+    0: done, stopped by a rule, superseded, or nothing to do; 1: failed; 143: cancelled.
     """
     signals = block_signals()
     try:
@@ -156,7 +158,7 @@ def _end_unclaimed(
 def _work(recorder: AttemptRecorder, assignment: Assignment, signals: Signals) -> int:
     """Run the claimed attempt. Whatever happens, no process and no attempt without end is left."""
     try:
-        trainer = _start(recorder, signals)
+        trainer = _start(recorder, assignment, signals)
         ending = supervise(
             trainer,
             signals=signals,
@@ -188,7 +190,7 @@ def _work_in_job(
     error = ""
     try:
         guardian = start_guardian(_marks(recorder.paths, recorder.claim))
-        trainer = _start(recorder, signals)
+        trainer = _start(recorder, assignment, signals)
         ending = supervise(
             trainer,
             signals=signals,
@@ -208,19 +210,32 @@ def _work_in_job(
     return exit_code(conclude(recorder, ending, error, assignment, job, watch, signals))
 
 
-def _start(recorder: AttemptRecorder, signals: Signals) -> subprocess.Popen[bytes]:
+def _start(
+    recorder: AttemptRecorder, assignment: Assignment, signals: Signals
+) -> subprocess.Popen[bytes]:
     paths, claim = recorder.paths, recorder.claim
     adopt_orphans()
     command = _trainer_command(paths, recorder.record, claim)
     env = _trainer_env(paths, claim, command)
     trainer = start_trainer(command, env, _log(recorder), signals)
     recorder.trainer_pid = trainer.pid
+    recorder.stop_watch = _stop_watch(recorder, assignment)
     return trainer
+
+
+def _stop_watch(recorder: AttemptRecorder, assignment: Assignment) -> StopWatch | None:
+    """Return what looks for stop rules; None where none may stop the attempt."""
+    intent, claim = assignment.intent, recorder.claim
+    rules = [rule for rule in intent.stop_when if rule.text in claim.stop_when]
+    if not rules or intent.analysis is None:
+        return None
+    return StopWatch(recorder.paths, recorder.record, rules, intent.analysis, claim.max_steps, say)
 
 
 def _finish(recorder: AttemptRecorder, ending: Ending) -> None:
     if ending.survivors:
         say(f"warning: SIGKILL did not end {', '.join(map(str, ending.survivors))}")
+    recorder.stop_watch = None
     recorder.beat()
 
 
@@ -253,6 +268,7 @@ def _trainer_command(paths: RunPaths, record: RunRecord, claim: Claim) -> Comman
         program_dir=code.program_dir if code.program_dir.is_dir() else None,
         program_stamp=None if frozen is None else frozen.program_stamp,
         code_hash=claim.code_hash,
+        start=find_start(paths, record),
     )
     return load_trainer(record.trainer).command(launch)
 

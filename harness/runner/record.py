@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.records.files import write_json
@@ -18,7 +18,11 @@ from harness.runner.claim import has_newer_claim
 from harness.runner.failure import explain_exit
 from harness.runner.foreign_tail import open_tail
 from harness.runner.stall import StallWatch
+from harness.runner.stopping import STOPPED, StopWatch
 from harness.runner.supervise import CANCELLED, SUPERSEDED, Ending
+
+if TYPE_CHECKING:
+    from analysis.stopping import Firing
 
 DONE, FAILED = "done", "failed"
 STALLED = "stalled"
@@ -64,6 +68,8 @@ class AttemptRecorder:
 
     Attributes:
         is_cancelled: whether someone has asked for this run's end on disk.
+        stop_watch: that looks for a stop rule which fires; None where there are no rules, or the
+            trainer has ended.
     """
 
     paths: RunPaths
@@ -71,6 +77,7 @@ class AttemptRecorder:
     record: RunRecord
     trainer_pid: int | None = None
     is_cancelled: Callable[[], bool] = lambda: False
+    stop_watch: StopWatch | None = None
 
     def __post_init__(self) -> None:
         self.tail = open_tail(
@@ -83,6 +90,9 @@ class AttemptRecorder:
         self._speed = Speed()
         self._is_stalled = False
         self._has_warned = False
+        self._steps_per_s: float | None = None
+        self._firing: Firing | None = None
+        self._unspent_gpu_hours: float | None = None
         self.watch_stalls(None)
 
     def watch_stalls(self, limit_s: float | None, *, is_reason: bool = False) -> None:
@@ -97,10 +107,11 @@ class AttemptRecorder:
 
     def beat(self) -> str | None:
         """Write a heartbeat. Returns a reason to stop: SUPERSEDED where a newer attempt has been
-        claimed, CANCELLED or STALLED."""
+        claimed, CANCELLED, STOPPED or STALLED."""
         latest = self.tail.poll()
         silence_s = self._stall.update(time.monotonic(), latest.step)
         self._tell_stall(silence_s)
+        self._steps_per_s = self._speed.update(time.monotonic(), latest.step)
         heartbeat = Heartbeat(
             schema_version=SCHEMA_VERSION,
             attempt=self.claim.attempt,
@@ -110,7 +121,7 @@ class AttemptRecorder:
             tokens=latest.tokens,
             mismatch_kl=latest.mismatch_kl,
             solve_rate=latest.solve_rate,
-            steps_per_s=self._speed.update(time.monotonic(), latest.step),
+            steps_per_s=self._steps_per_s,
             trainer_pid=self.trainer_pid,
             first_step=self.tail.first_step,
             stalled_since=None if silence_s is None else time.time() - silence_s,
@@ -123,7 +134,31 @@ class AttemptRecorder:
             return SUPERSEDED
         if self.is_cancelled():
             return CANCELLED
+        if self._is_stopped():
+            return STOPPED
         return STALLED if self._is_stalled and self._ends_stalls else None
+
+    def _is_stopped(self) -> bool:
+        """Whether a stop rule has fired. What is not spent is reckoned from here on."""
+        if self._firing is not None:
+            return True
+        if self.stop_watch is None or self.tail.first_step is None:
+            return False
+        self._firing = self.stop_watch.poll(self.tail.latest.step)
+        if self._firing is None:
+            return False
+        say(f"stopping: `{self._firing.rule.text}` holds at step {self._firing.step}")
+        self._unspent_gpu_hours = self._reckon_unspent()
+        return True
+
+    def _reckon_unspent(self) -> float | None:
+        step, num_gpus = self.tail.latest.step, len(self.claim.gpus) * self.claim.num_nodes
+        if num_gpus == 0:
+            return 0.0
+        if step is None or not self._steps_per_s:
+            return None
+        left_s = max(0, self.claim.max_steps - step) / self._steps_per_s
+        return left_s * num_gpus / 3600
 
     def is_superseded(self) -> bool:
         """Whether a newer attempt has been claimed; False where that can't be seen."""
@@ -176,6 +211,7 @@ class AttemptRecorder:
         requeue: bool = False,
     ) -> None:
         """Write exit.json. Raises HarnessError where that fails: nobody else can tell the end."""
+        firing = self._firing if reason == STOPPED else None
         record = Exit(
             schema_version=SCHEMA_VERSION,
             attempt=self.claim.attempt,
@@ -191,6 +227,9 @@ class AttemptRecorder:
             end=time.time(),
             first_step=self.tail.first_step,
             requeue=requeue,
+            rule="" if firing is None else firing.rule.text,
+            rule_step=None if firing is None else firing.step,
+            unspent_gpu_hours=None if firing is None else self._unspent_gpu_hours,
         )
         try:
             write_json(self._attempt.exit, to_record(record), durable=True)

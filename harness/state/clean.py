@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.dispatch.lock import require_no_live_lock
@@ -16,6 +16,7 @@ from harness.errors import HarnessError, UsageError
 from harness.records.files import read_json
 from harness.records.layout import RunPaths, SweepPaths
 from harness.records.model import Claim, Intent, PlanRecord, RunRecord, read_record
+from harness.state.pins import find_pins, who_needs
 from harness.state.status import RunState, may_be_at_work, read_states
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
@@ -40,24 +41,35 @@ class Candidate:
     reason: str
 
 
-def clean(
-    sweep: SweepPaths, *, include_left: bool = False, dry_run: bool = False
-) -> tuple[Candidate, ...]:
-    """Remove what `clean_candidates` finds and return it.
+@dataclass(frozen=True)
+class Found:
+    """What can go, and what only stays because runs of other sweeps start from it.
+
+    Attributes:
+        kept: with the sweeps that need it as reason.
+    """
+
+    candidates: tuple[Candidate, ...]
+    kept: tuple[Candidate, ...]
+
+
+def clean(sweep: SweepPaths, *, include_left: bool = False, dry_run: bool = False) -> Found:
+    """Remove what `find_removable` finds and return it, with what stays for other sweeps.
 
     Raises:
         UsageError: a queue of the sweep is live, or a run is, or may be, still at work.
-        HarnessError: the sweep has no readable plan, or something can't be removed.
+        HarnessError: a plan can't be read, or something can't be removed.
     """
-    candidates = clean_candidates(sweep, include_left=include_left)
+    found = find_removable(sweep, include_left=include_left)
     if not dry_run:
-        for candidate in candidates:
+        for candidate in found.candidates:
             _remove(candidate.path)
-    return candidates
+    return found
 
 
-def clean_candidates(sweep: SweepPaths, *, include_left: bool = False) -> tuple[Candidate, ...]:
-    """Return what can go, by kind, then path.
+def find_removable(sweep: SweepPaths, *, include_left: bool = False) -> Found:
+    """Return what can go, by kind, then path. What another sweep below the same folder of outputs
+    starts from never goes.
 
     - checkpoints of done runs, but the newest and those that `checkpoints.keep_every` asks for;
     - code copies that neither the current plan nor any attempt used, nor the newest submission,
@@ -67,7 +79,7 @@ def clean_candidates(sweep: SweepPaths, *, include_left: bool = False) -> tuple[
 
     Raises:
         UsageError: a queue of the sweep is live, or a run is, or may be, still at work.
-        HarnessError: the sweep has no readable plan.
+        HarnessError: this sweep's plan can't be read, or that of one beside it.
     """
     plan = read_record(PlanRecord, sweep.plan)
     require_no_live_lock(sweep)
@@ -85,10 +97,32 @@ def clean_candidates(sweep: SweepPaths, *, include_left: bool = False) -> tuple[
             found += _old_checkpoints(paths)
         elif not status.is_planned and include_left:
             found.append(_candidate(paths.root, "run", "left the plan"))
+    found, kept = _without_pinned(found, sweep)
     gone = [candidate.path for candidate in found]
     found += _unused_code(sweep, plan, gone)
     found += _temporaries(sweep, gone)
-    return tuple(sorted(found, key=lambda c: (c.kind, str(c.path))))
+    return Found(_in_order(found), _in_order(kept))
+
+
+def _without_pinned(
+    found: list[Candidate], sweep: SweepPaths
+) -> tuple[list[Candidate], list[Candidate]]:
+    if not found:
+        return [], []
+    pins = find_pins(sweep.root.absolute().parent)
+    needed = {candidate.path: who_needs(candidate.path, pins) for candidate in found}
+    kept = [
+        replace(
+            c, reason=f"runs of {', '.join(f'`{name}`' for name in needed[c.path])} start there"
+        )
+        for c in found
+        if needed[c.path]
+    ]
+    return [c for c in found if not needed[c.path]], kept
+
+
+def _in_order(candidates: list[Candidate]) -> tuple[Candidate, ...]:
+    return tuple(sorted(candidates, key=lambda c: (c.kind, str(c.path))))
 
 
 def _old_checkpoints(paths: RunPaths) -> Iterator[Candidate]:

@@ -165,9 +165,12 @@ def _log_of_state(
 
 def _part_logs(run: RunPaths) -> list[Path]:
     """Return the logs of the trainer's parts that the newest attempt has written to."""
+    attempts = run.attempts()
+    if not attempts:
+        return []
     with contextlib.suppress(HarnessError, OSError):
         record = read_record(RunRecord, run.record)
-        began = read_record(Claim, run.attempts()[-1].claim).time
+        began = read_record(Claim, attempts[-1].claim).time
         paths = [run.root / path for path in record.logs.values()]
         return [path for path in paths if path.exists() and path.stat().st_mtime >= began]
     return []

@@ -86,9 +86,11 @@ class RunFacts:
     Attributes:
         planned: None for a run that has left the plan.
         submission: that the state is about. That of the attempt where it has done all or is at
-            work, else the newest that lists the run and wasn't refused.
+            work, else (and where a rule has stopped it) the newest that lists the run and wasn't
+            refused.
         refusal: why a newer one was refused; empty where none was.
         usage: of all attempts; None where there is none, or a record of an older one is damaged.
+        stop_when: the plan's stop rules, as text.
     """
 
     paths: RunPaths
@@ -97,6 +99,7 @@ class RunFacts:
     submission: Submission | None = None
     refusal: str = ""
     usage: Usage | None = None
+    stop_when: frozenset[str] = frozenset()
 
     @property
     def run_id(self) -> str:
@@ -119,7 +122,11 @@ class RunFacts:
 
 
 def read_facts(
-    paths: RunPaths, planned: PlannedRun | None, submissions: Submissions, now: float
+    paths: RunPaths,
+    planned: PlannedRun | None,
+    submissions: Submissions,
+    now: float,
+    stop_when: frozenset[str] = frozenset(),
 ) -> RunFacts:
     """Read what is on disk about a run.
 
@@ -130,12 +137,20 @@ def read_facts(
     """
     attempts = paths.attempts()
     attempt = None if not attempts else _read_attempt(attempts[-1], submissions)
-    facts = RunFacts(paths, planned, attempt, usage=_usage(attempts[:-1], attempt))
-    if judge_end(facts) is not None or judge_beat(facts, now) is not None:
+    usage = _usage(attempts[:-1], attempt)
+    facts = RunFacts(paths, planned, attempt, usage=usage, stop_when=stop_when)
+    end = judge_end(facts)
+    if end is not None or judge_beat(facts, now) is not None:
         assert attempt is not None
         with contextlib.suppress(HarnessError):
+            if end is not None and end.state is RunState.STOPPED:
+                return _with_submission(facts, submissions)  # it may have been handed over again
             return replace(facts, submission=submissions.get(attempt.claim.submission))
         return facts
+    return _with_submission(facts, submissions)
+
+
+def _with_submission(facts: RunFacts, submissions: Submissions) -> RunFacts:
     refusal = ""
     for submission in submissions.with_run(facts.run_id):
         said = submission.refusal(facts.run_id)
@@ -146,13 +161,17 @@ def read_facts(
 
 
 def judge_end(facts: RunFacts) -> Verdict | None:
-    """Return the verdict where nothing is missing from the run, whatever came after it."""
+    """Return the verdict where nothing is missing from the run, whatever came after it; but a run
+    that a rule has stopped may be handed over again."""
     ended = None if facts.attempt is None else facts.attempt.exit
     if ended is None or ended.reason not in (RunState.DONE, RunState.STOPPED):
         return None
     if ended.reason == RunState.DONE and ended.max_steps < (facts.max_steps or 0):
         return None
-    return Verdict(END_STATES[ended.reason], ended.error, ended.end)
+    is_handed_over = facts.submission is not None and not facts.is_newest_attempt_of_submission
+    if ended.reason == RunState.STOPPED and (is_handed_over or _is_rule_gone(facts, ended)):
+        return None
+    return Verdict(END_STATES[ended.reason], _reason_of(ended), ended.end)
 
 
 def judge_beat(facts: RunFacts, now: float) -> Verdict | None:
@@ -176,10 +195,29 @@ def judge_exit(facts: RunFacts) -> Verdict | None:
     if ended.reason == RunState.DONE and ended.max_steps < (facts.max_steps or 0):
         reason = f"done to {ended.max_steps} of {facts.max_steps}"
         return Verdict(RunState.PLANNED, reason, ended.end)
+    if _is_rule_gone(facts, ended):
+        reason = f"stopped by `{ended.rule}`, which is no rule of the sweep any more"
+        return Verdict(RunState.PLANNED, reason, ended.end)
     if ended.reason in END_STATES:
-        return Verdict(END_STATES[ended.reason], ended.error, ended.end)
+        return Verdict(END_STATES[ended.reason], _reason_of(ended), ended.end)
     reason = f"attempt {ended.attempt} ended as `{ended.reason}`"
     return Verdict(RunState.UNKNOWN, reason, ended.end)
+
+
+def _is_rule_gone(facts: RunFacts, ended: Exit) -> bool:
+    """Whether a planned run was stopped by what isn't a rule of the plan any more."""
+    is_stopped = ended.reason == RunState.STOPPED and bool(ended.rule)
+    return is_stopped and facts.planned is not None and ended.rule not in facts.stop_when
+
+
+def _reason_of(ended: Exit) -> str:
+    """Return what the state of an attempt that has ended doesn't say, in one line."""
+    if not ended.rule:
+        return ended.error
+    said = f"by `{ended.rule}` at step {ended.rule_step}"
+    if ended.unspent_gpu_hours:
+        said += f", {ended.unspent_gpu_hours:.3g} GPU-hours not spent"
+    return said
 
 
 def _read_attempt(paths: AttemptPaths, submissions: Submissions) -> Attempt:

@@ -58,7 +58,7 @@ def read_states(
     for paths in sweep.runs():
         if f"{paths.arm}/{paths.root.name}" not in planned:
             entries.append((paths, None))
-    return _Reader(sweep, now, jobs).read(entries)
+    return _Reader(sweep, plan, now, jobs).read(entries)
 
 
 def read_state(
@@ -72,7 +72,7 @@ def read_state(
     """Return the state of one run. Raises HarnessError where the sweep has no readable plan."""
     plan = read_record(PlanRecord, sweep.plan)
     planned = next((r for r in plan.runs if (r.arm, r.seed) == (arm, seed)), None)
-    [status] = _Reader(sweep, now, jobs).read([(sweep.run(arm, seed), planned)])
+    [status] = _Reader(sweep, plan, now, jobs).read([(sweep.run(arm, seed), planned)])
     return status
 
 
@@ -80,8 +80,11 @@ _Entry = tuple[RunPaths, PlannedRun | None]
 
 
 class _Reader:
-    def __init__(self, sweep: SweepPaths, now: float | None, jobs: JobTable | None) -> None:
+    def __init__(
+        self, sweep: SweepPaths, plan: PlanRecord, now: float | None, jobs: JobTable | None
+    ) -> None:
         self._sweep = sweep
+        self._stop_when = frozenset(rule.text for rule in plan.stop_when)
         self._now = time.time() if now is None else now
         self._jobs = JobTable() if jobs is None else jobs
         self._submissions = Submissions(sweep)
@@ -99,7 +102,7 @@ class _Reader:
 
     def _read_facts(self, entry: _Entry) -> RunFacts | HarnessError:
         try:
-            return read_facts(*entry, self._submissions, self._now)
+            return read_facts(*entry, self._submissions, self._now, self._stop_when)
         except HarnessError as error:
             return error
 
@@ -113,7 +116,7 @@ class _Reader:
             verdict = self._verdict(facts, answer)
             if verdict.is_end_by_slurm:
                 # The run may have written its end while SLURM was being asked.
-                facts = read_facts(*entry, self._submissions, self._now)
+                facts = read_facts(*entry, self._submissions, self._now, self._stop_when)
                 verdict = self._verdict(facts, answer, is_second_look=True)
         except HarnessError as error:
             return _damaged(entry, error)
@@ -198,8 +201,9 @@ def _own_attempt(facts: RunFacts) -> Attempt | None:
 
 
 def _is_done(own: Attempt | None) -> bool:
-    """Whether the attempt did all that it had to, maybe fewer steps than the plan wants now."""
-    return own is not None and own.exit is not None and own.exit.reason == RunState.DONE
+    """Whether the attempt did all that it had to, maybe fewer steps than the plan wants now, or
+    was stopped by a rule."""
+    return own is not None and own.exit is not None and own.exit.reason in FINISHED_STATES
 
 
 def _without_slurm(facts: RunFacts, now: float) -> Verdict:

@@ -14,6 +14,7 @@ from harness.records.model import (
     Exit,
     PlannedRun,
     RunRecord,
+    StopRule,
     read_record,
     read_record_if_there,
 )
@@ -25,7 +26,8 @@ class Earlier:
 
     Attributes:
         code_hash: of the newest attempt.
-        is_done: whether it reached what is asked for now.
+        is_done: whether it reached what is asked for now, or one of the rules that are in force now
+            has stopped it.
     """
 
     run_id: str
@@ -33,15 +35,18 @@ class Earlier:
     is_done: bool
 
 
-def find_earlier(paths: SweepPaths, runs: Iterable[PlannedRun]) -> list[Earlier]:
+def find_earlier(
+    paths: SweepPaths, runs: Iterable[PlannedRun], stop_when: Iterable[StopRule] = ()
+) -> list[Earlier]:
     """Return the runs that a new submission would keep, or continue from a checkpoint.
 
     A run with a damaged record is left out: its state is unknown, and only its own.
     """
     found = []
+    rules = frozenset(rule.text for rule in stop_when)
     for run in runs:
         try:
-            earlier = _read_earlier(paths.run(run.arm, run.seed), run)
+            earlier = _read_earlier(paths.run(run.arm, run.seed), run, rules)
         except HarnessError:
             continue
         if earlier is not None:
@@ -91,16 +96,22 @@ def _other_program(run: Earlier, code: CodeRecord, paths: SweepPaths) -> str:
     return ""
 
 
-def _read_earlier(run: RunPaths, planned: PlannedRun) -> Earlier | None:
+def _read_earlier(run: RunPaths, planned: PlannedRun, rules: frozenset[str]) -> Earlier | None:
     attempts = run.attempts()
     if not attempts:
         return None
     claim = read_record(Claim, attempts[-1].claim)
     ended = read_record_if_there(Exit, attempts[-1].exit)
-    is_done = ended is not None and ended.reason == "done" and ended.max_steps >= planned.max_steps
+    is_done = ended is not None and _is_finished(ended, planned, rules)
     if not is_done and not _has_something_to_continue(run):
         return None
     return Earlier(planned.run_id, claim.code_hash, is_done)
+
+
+def _is_finished(ended: Exit, planned: PlannedRun, rules: frozenset[str]) -> bool:
+    if ended.reason == "stopped":
+        return not ended.rule or ended.rule in rules
+    return ended.reason == "done" and ended.max_steps >= planned.max_steps
 
 
 def _has_something_to_continue(run: RunPaths) -> bool:

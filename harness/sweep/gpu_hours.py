@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import UsageError
 from harness.profile import Profile
@@ -58,17 +59,36 @@ def planned_gpu_hours(
     Raises:
         UsageError: the sweep's `resources` don't fit the profile.
     """
+    counts = Counter(run.arm for run in (plan.runs if runs is None else runs))
+    return gpu_hours_of(counts, plan.resources, plan.sweep, profile)
+
+
+def gpu_hours_of(
+    counts: Mapping[str, int],
+    resources: Mapping[str, Mapping[str, Any]],
+    sweep: str,
+    profile: Profile,
+) -> PlannedGpuHours | None:
+    """Return what so many runs of each arm take on `profile`; None on a local queue.
+
+    Args:
+        counts: arm -> number of runs.
+        resources: arm -> keys of the profile that the sweep overrides.
+        sweep: its name, for messages.
+
+    Raises:
+        UsageError: the resources don't fit the profile.
+    """
     if not isinstance(profile.settings, SlurmProfile):
         return None
-    counts = Counter(run.arm for run in (plan.runs if runs is None else runs))
     arms: dict[str, float | None] = {}
     shown: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     for arm, count in counts.items():
         settings = override_settings(
             profile.settings,
-            plan.resources.get(arm, {}),
-            f"`resources.{arm}` of the sweep `{plan.sweep}`, on the profile `{profile.name}`",
+            resources.get(arm, {}),
+            f"`resources.{arm}` of the sweep `{sweep}`, on the profile `{profile.name}`",
         )
         gpus, minutes = count_gpus(settings), settings.time
         if gpus == 0:

@@ -20,6 +20,7 @@ from harness.errors import UsageError
 from harness.near import did_you_mean, near_miss
 from harness.records.files import flatten
 from harness.records.model import (
+    REPLICATE_KEY,
     SCHEMA_VERSION,
     CodeRecord,
     KeyDifference,
@@ -29,7 +30,10 @@ from harness.records.model import (
 )
 from harness.sweep.difference import find_differences, is_declared
 from harness.sweep.identity import hash_identity
+from harness.sweep.replicates import number_replicates
 from harness.sweep.spec import SweepSpec
+from harness.sweep.start_from import FoundStart, check_starts
+from harness.sweep.stop_rules import check_logged
 from harness.trainers.registry import load_trainer
 
 Progress = Callable[[int, int], None]
@@ -49,24 +53,34 @@ def build_plan(
     overrides: Sequence[Override],
     code: CodeRecord,
     progress: Progress | None = None,
+    starts: Mapping[int, FoundStart] | None = None,
 ) -> Plan:
     """Return the plan of `spec` with `overrides` on every arm.
 
     Each arm is composed once; per seed only what follows from the seed is resolved again. Equal
     inputs give an equal plan.
 
+    Args:
+        starts: what the runs of each seed start from; empty where all start from scratch.
+
     Raises:
         UsageError: the arms can't be composed or compared; names arm and key.
     """
+    starts = starts or {}
     check_overrides(spec, overrides)
     composed = _compose_arms(spec, conf, overrides)
     check_overlays(spec, conf, composed)
+    numbers = number_replicates({arm.name: arm.replicate_of for arm in spec.arms})
     runs: list[PlannedRun] = []
     configs: dict[str, dict[str, Any]] = {}
     total = len(spec.seeds) * len(spec.arms)
     for seed in spec.seeds:
         for arm in spec.arms:
             config = with_seed(composed[arm.name], seed)
+            if seed in starts:
+                config["start_from"] = starts[seed].identity
+            if arm.name in numbers:
+                config[REPLICATE_KEY] = numbers[arm.name]
             run = PlannedRun(
                 arm=arm.name,
                 seed=seed,
@@ -80,6 +94,8 @@ def build_plan(
     arms = _describe_arms(spec, conf, overrides, composed, configs)
     check_may_differ(spec, configs)
     check_arms(spec, arms, runs)
+    check_starts(starts, runs, configs, str(spec.path))
+    check_logged(spec.stop_when, configs, spec.path)
     record = PlanRecord(
         schema_version=SCHEMA_VERSION,
         sweep=spec.name,
@@ -100,6 +116,8 @@ def build_plan(
         earlier_analysis=(),
         code=code,
         resources={arm: dict(keys) for arm, keys in spec.resources.items()},
+        start_from=tuple({start.record.seed: start.record for start in starts.values()}.values()),
+        stop_when=spec.stop_when,
     )
     return Plan(record, configs)
 
@@ -151,6 +169,7 @@ def check_may_differ(spec: SweepSpec, configs: Mapping[str, Mapping[str, Any]]) 
                 known.update(".".join(parts[: i + 1]) for i in range(len(parts)))
     trainers = {config["trainer"]["type"] for config in configs.values()}
     derived = [above for name in trainers if (above := load_trainer(name).derives) is not None]
+    known.discard(REPLICATE_KEY)
     for key in spec.may_differ:
         if key not in known and not is_declared(key, derived):
             raise UsageError(
@@ -179,7 +198,8 @@ def check_arms(spec: SweepSpec, arms: Sequence[PlannedArm], runs: Sequence[Plann
             raise UsageError(
                 f"`{spec.path}`: the arms `{twin.arm}` and `{run.arm}` compute the same"
                 + ("" if run.seed == spec.seeds[0] else f" with seed {run.seed}"),
-                "remove one of them, or check that its overrides do what they should",
+                "check that the overrides do what they should; to see how far equal runs lie apart,"
+                f" write `{run.arm}: {{replicate_of: {twin.arm}}}`",
             )
 
 
@@ -217,6 +237,7 @@ def _describe_arms(
             differs=_find_differences_over_seeds(spec, arm.name, composed, configs),
             restated=restated[arm.name],
             loss=dict(composed[arm.name].config["loss"]),
+            replicate_of=arm.replicate_of,
         )
         for arm in spec.arms
     )
@@ -237,7 +258,8 @@ def _find_differences_over_seeds(
     for seed in spec.seeds if depends else spec.seeds[:1]:
         baseline, config = (configs[f"{name}/seed_{seed}"] for name in (spec.baseline, arm))
         for difference in find_differences(baseline, config):
-            found.setdefault(difference.key, difference)
+            if difference.key != REPLICATE_KEY:
+                found.setdefault(difference.key, difference)
     return tuple(found[key] for key in sorted(found))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from harness.sweep.code_copy import Code, read_code
 from harness.sweep.locate import SweepSource, check_outputs_root, find_sweep_file
 from harness.sweep.plan import Plan, Progress, build_plan
 from harness.sweep.spec import SweepSpec, load_sweep
+from harness.sweep.start_from import FoundStart, find_start_warnings, find_starts
 from harness.sweep.store import read_stored, reconcile
 from harness.trainers.interface import Stamp
 from harness.trainers.registry import load_trainer
@@ -26,13 +27,18 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan, where it goes, and the code that would run it."""
+    """A plan, where it goes, and the code that would run it.
+
+    Attributes:
+        warnings: what may keep its runs from starting.
+    """
 
     source: SweepSource
     spec: SweepSpec
     paths: SweepPaths
     plan: Plan
     code: Code
+    warnings: tuple[str, ...] = ()
 
 
 def prepare(
@@ -69,14 +75,23 @@ def prepare(
     conf = load_conf((CONF_DIR, *conf_dirs))
     parsed = parse_overrides(overrides, COMMAND_LINE)
     code = read_code()
-    plan = build_plan(spec, conf, parsed, code.record, progress)
+    starts = find_starts(
+        spec.start_from,
+        [arm.name for arm in spec.arms],
+        spec.seeds,
+        str(spec.path),
+        paths,
+        stored,
+    )
+    plan = build_plan(spec, conf, parsed, code.record, progress, starts)
     if parsed and not is_renamed:
-        _refuse_new_identities(plan, spec, conf, parsed, code)
+        _refuse_new_identities(plan, spec, conf, parsed, code, starts)
     program_dir, stamp = _program_dir(plan), _stamp(plan)
     if program_dir is not None or stamp is not None:
         code = read_code(program_dir, stamp)
         plan = replace(plan, record=replace(plan.record, code=code.record))
-    return Prepared(source, spec, paths, reconcile(plan, paths), code)
+    warnings = find_start_warnings(starts, paths)
+    return Prepared(source, spec, paths, reconcile(plan, paths), code, warnings)
 
 
 def _program_dir(plan: Plan) -> Path | None:
@@ -115,7 +130,12 @@ def _stamp(plan: Plan) -> Stamp | None:
 
 
 def _refuse_new_identities(
-    plan: Plan, spec: SweepSpec, conf: Conf, overrides: Sequence[Override], code: Code
+    plan: Plan,
+    spec: SweepSpec,
+    conf: Conf,
+    overrides: Sequence[Override],
+    code: Code,
+    starts: Mapping[int, FoundStart],
 ) -> None:
     """Refuse overrides that make the runs other runs than those of the sweep file."""
     # What stays out of identities may be what the file leaves open, such as a checkout.
@@ -123,7 +143,7 @@ def _refuse_new_identities(
     harmless = [override for override in overrides if override.key in outside]
     if len(harmless) == len(overrides):
         return
-    plain = build_plan(spec, conf, harmless, code.record)
+    plain = build_plan(spec, conf, harmless, code.record, starts=starts)
     asked = {run.run_id: run.identity for run in plain.record.runs}
     for run in plan.record.runs:
         if asked[run.run_id] != run.identity:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from harness.config.check import check_value
 from harness.config.fields import Limits
 from harness.config.groups import MAX_MAX_STEPS, MAX_SEED
-from harness.config.override import Override, parse_overrides, to_override
+from harness.config.override import Override, parse_overrides
 from harness.config.yaml_file import load_yaml
 from harness.errors import UsageError
 from harness.near import did_you_mean
 from harness.records.layout import MAX_NAME_LENGTH, is_valid_name
-from harness.records.model import AnalysisSpec
+from harness.records.model import AnalysisSpec, StopRule
+from harness.sweep.axes import expand_axis
+from harness.sweep.replicates import (
+    check_baseline,
+    check_replicates,
+    load_replicate_of,
+    share_resources,
+)
 from harness.sweep.resources import load_resources
+from harness.sweep.start_from import StartFrom, load_start_from
+from harness.sweep.stop_rules import load_stop_when
 
 PAIRINGS = ("seed", "none")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 _ANALYSIS_LIMITS = {
     "last_steps": Limits(ge=1, le=MAX_MAX_STEPS),
@@ -43,10 +49,11 @@ _ANALYSIS_LIMITS = {
 
 @dataclass(frozen=True)
 class ArmSpec:
-    """One arm as asked for, axes expanded."""
+    """One arm as asked for, axes expanded; a replicate with the overrides of its arm."""
 
     name: str
     overrides: tuple[Override, ...]
+    replicate_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class SweepSpec:
         may_differ: keys (or groups of keys) in which arms may differ.
         resources: arm -> keys of a SLURM profile that it overrides, see `load_resources`.
         note: what a reader of the report must know about the design.
+        start_from: the checkpoint that every run starts from; None for a start from scratch.
+        stop_when: any of them stops a run before its last step.
     """
 
     name: str
@@ -72,6 +81,8 @@ class SweepSpec:
     analysis: AnalysisSpec
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     note: str = ""
+    start_from: StartFrom | None = None
+    stop_when: tuple[StopRule, ...] = ()
 
 
 _KEYS = (
@@ -79,6 +90,7 @@ _KEYS = (
     "note",
     "baseline",
     "seeds",
+    "start_from",
     "common",
     "arms",
     "grid",
@@ -86,6 +98,7 @@ _KEYS = (
     "may_differ",
     "pairing",
     "analysis",
+    "stop_when",
     "resources",
 )
 
@@ -114,6 +127,8 @@ def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
                 f"`{path}`: unknown key `{key}`", did_you_mean(str(key), _KEYS, what="keys")
             )
     arms = _load_arms(content, path)
+    analysis = load_analysis(content.get("analysis"), path)
+    resources = load_resources(content.get("resources"), [arm.name for arm in arms], path)
     return SweepSpec(
         name=name,
         path=path,
@@ -124,9 +139,11 @@ def load_sweep(path: Path, name: str | None = None) -> SweepSpec:
         arms=arms,
         may_differ=_load_may_differ(content, path),
         pairing=_load_pairing(content, path),
-        analysis=load_analysis(content.get("analysis"), path),
-        resources=load_resources(content.get("resources"), [arm.name for arm in arms], path),
+        analysis=analysis,
+        resources=share_resources(resources, _replicates(arms)),
         note=_text(content, "note", path, default=""),
+        start_from=load_start_from(content.get("start_from"), path),
+        stop_when=load_stop_when(content.get("stop_when"), path, analysis),
     )
 
 
@@ -141,6 +158,10 @@ def _load_arms(content: Mapping[str, Any], path: Path) -> tuple[ArmSpec, ...]:
     for name, overrides in plain.items():
         if not isinstance(name, (str, int)) or isinstance(name, bool):
             raise UsageError(f"`{path}`: {name!r} can't be the name of an arm", "quote the name")
+        if isinstance(overrides, Mapping):
+            of = load_replicate_of(overrides, f"`{path}`: arm `{name}`")
+            arms.append(ArmSpec(str(name), (), of))
+            continue
         texts = [] if overrides is None else overrides
         if not isinstance(texts, list):
             raise UsageError(
@@ -149,7 +170,8 @@ def _load_arms(content: Mapping[str, Any], path: Path) -> tuple[ArmSpec, ...]:
             )
         arms.append(ArmSpec(str(name), parse_overrides(texts, f"`{path}`: arm `{name}`")))
     for axis in ("grid", "zip"):
-        arms.extend(_expand_axis(axis, content.get(axis) or {}, path))
+        expanded = expand_axis(axis, content.get(axis) or {}, path)
+        arms.extend(ArmSpec(name, overrides) for name, overrides in expanded)
     if not arms:
         raise UsageError(f"`{path}` has no arms", "add `arms:`, for example `ipo: [loss=ipo]`")
     seen: dict[str, str] = {}
@@ -166,73 +188,21 @@ def _load_arms(content: Mapping[str, Any], path: Path) -> tuple[ArmSpec, ...]:
                 "give each arm a name that differs in more than case",
             )
         seen[folded] = arm.name
-    return tuple(arms)
+    return _with_replicates(arms, path)
 
 
-def _expand_axis(axis: str, content: Any, path: Path) -> list[ArmSpec]:
-    if not isinstance(content, Mapping):
-        raise UsageError(
-            f"`{path}`: `{axis}` is {content!r}, want names with axes",
-            f"write `{axis}: {{ipo_{{eps}}: {{axes: {{loss.eps: [0.1, 0.2]}}}}}}`",
-        )
-    arms = []
-    for template, body in content.items():
-        where = f"`{path}`: {axis} `{template}`"
-        if not isinstance(body, Mapping) or not isinstance(body.get("axes"), Mapping):
-            raise UsageError(
-                f"{where} has no `axes`", "write `axes: {loss.eps: [0.1, 0.2]}` below it"
-            )
-        for key in body:
-            if key not in ("overrides", "axes"):
-                raise UsageError(
-                    f"{where}: unknown key `{key}`", did_you_mean(str(key), ("overrides", "axes"))
-                )
-        axes: dict[str, list[Any]] = {}
-        for key, values in body["axes"].items():
-            if not isinstance(values, list) or not values:
-                raise UsageError(
-                    f"{where}: axis `{key}` is {values!r}, want a list of values", "write `[a, b]`"
-                )
-            axes[str(key)] = values
-        texts = body.get("overrides") or []
-        if not isinstance(texts, list):
-            raise UsageError(
-                f"{where}: `overrides` is {texts!r}, want a list", "write `overrides: [loss=ipo]`"
-            )
-        base = parse_overrides(texts, where)
-        for values in _combine(axis, axes, where):
-            chosen = dict(zip(axes, values, strict=True))
-            name = _fill_name(str(template), chosen, where)
-            values_set = [to_override(key, value) for key, value in chosen.items()]
-            arms.append(ArmSpec(name, base + parse_overrides(values_set, where)))
-    return arms
+def _with_replicates(arms: list[ArmSpec], path: Path) -> tuple[ArmSpec, ...]:
+    """Give replicates the overrides of their arms."""
+    check_replicates(_replicates(arms), [arm.name for arm in arms], path)
+    overrides = {arm.name: arm.overrides for arm in arms}
+    return tuple(
+        arm if arm.replicate_of is None else replace(arm, overrides=overrides[arm.replicate_of])
+        for arm in arms
+    )
 
 
-def _combine(axis: str, axes: Mapping[str, list[Any]], where: str) -> list[tuple[Any, ...]]:
-    if axis == "grid":
-        return list(itertools.product(*axes.values()))
-    lengths = {key: len(values) for key, values in axes.items()}
-    if len(set(lengths.values())) > 1:
-        raise UsageError(
-            f"{where}: the axes have unequal lengths {lengths}", "zip walks all axes together"
-        )
-    return list(zip(*axes.values(), strict=True))
-
-
-def _fill_name(template: str, chosen: Mapping[str, Any], where: str) -> str:
-    short = {key.split(".")[-1]: key for key in chosen}
-
-    def fill(match: re.Match[str]) -> str:
-        word = match.group(1)
-        key = word if word in chosen else short.get(word)
-        if key is None:
-            raise UsageError(
-                f"{where}: the name uses `{{{word}}}`, which is no axis",
-                did_you_mean(word, [*chosen, *short], what="axes"),
-            )
-        return str(chosen[key]).lower() if isinstance(chosen[key], bool) else str(chosen[key])
-
-    return _PLACEHOLDER.sub(fill, template)
+def _replicates(arms: Sequence[ArmSpec]) -> dict[str, str]:
+    return {arm.name: arm.replicate_of for arm in arms if arm.replicate_of is not None}
 
 
 def _load_baseline(content: Mapping[str, Any], arms: tuple[ArmSpec, ...], path: Path) -> str:
@@ -245,6 +215,7 @@ def _load_baseline(content: Mapping[str, Any], arms: tuple[ArmSpec, ...], path: 
             f"`{path}`: the baseline `{baseline}` is not an arm",
             did_you_mean(baseline, names, what="arms"),
         )
+    check_baseline(baseline, _replicates(arms), path)
     return baseline
 
 

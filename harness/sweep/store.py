@@ -18,6 +18,7 @@ from harness.records.model import (
     PlannedRun,
     PlanRecord,
     RunRecord,
+    StartRecord,
     read_record,
     read_record_if_there,
     to_record,
@@ -147,7 +148,9 @@ def _check_unchanged(
 def _write_runs(plan: Plan, paths: SweepPaths) -> None:
     for planned in plan.record.runs:
         run = paths.run(planned.arm, planned.seed)
+        start = _start_of(plan.record, planned.seed)
         if run.record.is_file() and run.config.is_file():
+            _move_start(run, start)
             continue
         config = {k: v for k, v in plan.configs[planned.run_id].items() if k != "max_steps"}
         name = RunName(plan.record.sweep, planned.arm, planned.seed, planned.identity)
@@ -168,9 +171,21 @@ def _write_runs(plan: Plan, paths: SweepPaths) -> None:
             checkpoints_format=files.checkpoints_format,
             logs=dict(files.logs),
             nonce=secrets.token_hex(8),
+            start_from=start,
         )
         write_json(run.config, config)
         write_json(run.record, to_record(record))
+
+
+def _start_of(plan: PlanRecord, seed: int) -> StartRecord | None:
+    return next((start for start in plan.start_from if start.seed in (None, seed)), None)
+
+
+def _move_start(run: RunPaths, start: StartRecord | None) -> None:
+    """Have a planned run know where its checkpoint lies now; the content is the same."""
+    record = read_record(RunRecord, run.record)
+    if record.start_from != start:
+        write_json(run.record, to_record(replace(record, start_from=start)))
 
 
 def _next_earlier(paths: SweepPaths) -> Path:

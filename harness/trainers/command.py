@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from harness.checkpoint import Checkpoint
 from harness.config.fields import choice, output
 from harness.config.secret import looks_like_secret
 from harness.errors import UsageError
 from harness.near import did_you_mean
-from harness.records.files import write_atomic
+from harness.records.files import flatten, write_atomic
 from harness.records.layout import RunPaths
 from harness.trainers.interface import (
     Candidate,
@@ -52,11 +53,14 @@ PLACEHOLDERS = (
     "sweep",
     "arm",
     "seed",
+    "replicate",
     "attempt",
     "max_steps",
 )
 NATIVE = "native"
 """Placeholder in `argv` and `env` for what `trainer.native` was rendered to."""
+START_PLACEHOLDERS = ("start_checkpoint", "start_step")
+"""Of a sweep with `start_from`: the parent's checkpoint, and the step that it is of."""
 RESERVED_ENV_PREFIX = "HARNESS_"
 METRICS_FORMATS = ("prime_rl", "jsonl", "csv", "verl", "trainer_state", "tensorboard")
 
@@ -70,7 +74,9 @@ class CommandConfig:
 
     Attributes:
         argv: program and arguments; `{seed}` and the other PLACEHOLDERS are filled in, a literal
-            brace is doubled.
+            brace is doubled. `{replicate}` is 1, 2, … in the replicates of an arm and 0 elsewhere.
+            A fork gets `{start_checkpoint}` and `{start_step}` at every start: it is to prefer
+            checkpoints of its own.
         metrics: file below the trainer folder that the program logs to, or a folder for the
             formats that are one.
         metrics_format: `prime_rl` and `jsonl` hold a JSON object per line, `csv` a header and
@@ -150,9 +156,13 @@ def command_line(launch: Launch) -> Command:
         "sweep": launch.sweep,
         "arm": launch.arm,
         "seed": str(launch.seed),
+        "replicate": str(launch.config.get("replicate", 0)),
         "attempt": str(launch.attempt),
         "max_steps": str(launch.max_steps),
     }
+    if launch.start is not None:
+        values["start_checkpoint"] = str(launch.start.checkpoint)
+        values["start_step"] = str(launch.start.step)
     filled = fill_command(launch.config["trainer"], values, launch.inputs_dir)
     if filled.file is not None:
         name, content = filled.file
@@ -242,7 +252,7 @@ def check_command(config: Mapping[str, Any]) -> None:
         UsageError: names the key and the value.
     """
     trainer = config["trainer"]
-    samples = dict.fromkeys(PLACEHOLDERS, "0")
+    samples = dict.fromkeys((*PLACEHOLDERS, *START_PLACEHOLDERS), "0")
     if not trainer["argv"]:
         raise UsageError(
             "`trainer.argv` is empty", "for example trainer.argv=['{python}',train.py,'{config}']"
@@ -310,6 +320,44 @@ def _check_render(render: str, argv: Mapping[str, str], texts: Mapping[str, str]
             )
 
 
+def check_start(config: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+    """Refuse a fork whose program would not be told, and the placeholders of a fork elsewhere.
+
+    Raises:
+        UsageError: names the key.
+    """
+    used = {
+        name: key
+        for key, text in _templates(config["trainer"]).items()
+        for name in find_placeholders(text)
+        if name in START_PLACEHOLDERS
+    }
+    if checkpoint is None and used:
+        name, key = next(iter(used.items()))
+        raise UsageError(
+            f"`{key}` uses `{{{name}}}`, and the sweep has no `start_from`",
+            "add `start_from: {run: SWEEP/ARM/SEED, step: N}` to the sweep, or leave it out",
+        )
+    if checkpoint is not None and not used:
+        raise UsageError(
+            "`trainer.argv` uses neither `{start_checkpoint}` nor `{start_step}`: the program would"
+            " start from scratch",
+            "tell it, for example '--start={start_checkpoint}'",
+        )
+
+
+def _templates(trainer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of the `trainer` group with placeholders, by key."""
+    texts = {f"trainer.argv[{i}]": text for i, text in enumerate(trainer["argv"])}
+    texts |= {f"trainer.env.{name}": text for name, text in trainer["env"].items()}
+    if trainer["cwd"] is not None:
+        texts["trainer.cwd"] = trainer["cwd"]
+    if trainer.get("render", NONE) != NONE:
+        leaves = flatten({"trainer": {NATIVE: trainer[NATIVE]}})
+        texts |= {key: value for key, value in leaves.items() if isinstance(value, str)}
+    return texts
+
+
 def find_placeholders(text: str) -> set[str]:
     """Return the names in single braces; `{{seed}}` is none."""
     return {match["name"] for match in _BRACES.finditer(text) if match["name"] is not None}
@@ -375,4 +423,5 @@ TRAINER = Trainer(
     check=check_command,
     code_dir=lambda config: config["trainer"]["code_dir"],
     validate=_validate,
+    check_start=check_start,
 )

@@ -25,6 +25,7 @@ from harness.sweep.difference import find_differences, is_declared
 from harness.trainers.command import (
     NATIVE,
     PLACEHOLDERS,
+    START_PLACEHOLDERS,
     TRAINER,
     Filled,
     fill_command,
@@ -88,7 +89,10 @@ def _fill(candidate: Candidate) -> _Arm:
     is_rendered = trainer["render"] != NONE
     # Its name stands for each value: equal texts are equal for any run. How long runs are is no
     # part of what they compute.
-    values = {name: "0" if name in NUMBERS else f"{{{name}}}" for name in PLACEHOLDERS}
+    values = {
+        name: "0" if name in NUMBERS else f"{{{name}}}"
+        for name in (*PLACEHOLDERS, *START_PLACEHOLDERS)
+    }
     values["seed"] = str(candidate.name.seed)
     filled = fill_command({**trainer, NATIVE: _ordered(trainer[NATIVE])}, values, Path(NATIVE))
     texts = [*trainer["argv"], *trainer["env"].values(), trainer["cwd"] or ""]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoint import Checkpoint
+from harness.errors import UsageError
 from harness.records.layout import RunPaths
 from harness.records.model import KeyDifference
 
@@ -48,6 +50,19 @@ class RunName:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The checkpoint that a fork starts from while it has none of its own.
+
+    Attributes:
+        checkpoint: absolute.
+        step: that it is of; the run's own steps begin after it.
+    """
+
+    checkpoint: Path
+    step: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of a trainer, as the runner knows it.
 
@@ -58,6 +73,7 @@ class Launch:
         program_dir: where the frozen copy of the trainer's own code lies; None where there is none.
         program_stamp: what `Trainer.stamp` said when the sweep was planned.
         code_hash: of the code that the run was planned with.
+        start: of a fork, also when it goes on from a checkpoint of its own.
     """
 
     paths: RunPaths
@@ -69,6 +85,7 @@ class Launch:
     program_dir: Path | None = None
     program_stamp: str | None = None
     code_hash: str = ""
+    start: Start | None = None
 
     @property
     def sweep(self) -> str:
@@ -172,6 +189,11 @@ def _no_needs(config: Mapping[str, Any]) -> Needs:
     return Needs()
 
 
+def _unknown(config: Mapping[str, Any]) -> Collection[str] | None:
+    del config
+    return None
+
+
 def _no_stamp(config: Mapping[str, Any]) -> Stamp | None:
     del config
     return None
@@ -182,6 +204,15 @@ def _trust(
 ) -> Verdict:
     del candidates, baseline, may_differ, progress
     return Verdict()
+
+
+def _refuse_start(config: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+    if checkpoint is not None:
+        raise UsageError(
+            f"`trainer.type`: the trainer `{config['trainer']['type']}` can't start from another"
+            " run's checkpoint",
+            "leave `start_from` out",
+        )
 
 
 @dataclass(frozen=True)
@@ -203,9 +234,13 @@ class Trainer:
         remarks: sentences about an expanded config that a plan and a report show.
         needs: from an expanded config to what the profile must give.
         stamp: which version of a program that isn't copied the config names.
+        logged: canonical names of the metrics that a run with an expanded config logs; None where
+            that can't be told.
         validate: asks the trainer itself about the arms of a sweep. Raises UsageError for an arm
             that it refuses, arms that differ in more than `may_differ` (keys of our config), or
             arms that are the same.
+        check_start: refuses (UsageError) a checkpoint that a run of this config can't start from;
+            None stands for a start from scratch.
     """
 
     name: str
@@ -220,4 +255,6 @@ class Trainer:
     remarks: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_remarks
     needs: Callable[[Mapping[str, Any]], Needs] = _no_needs
     stamp: Callable[[Mapping[str, Any]], Stamp | None] = _no_stamp
+    logged: Callable[[Mapping[str, Any]], Collection[str] | None] = _unknown
     validate: Callable[[Sequence[Candidate], str, Sequence[str], Progress], Verdict] = _trust
+    check_start: Callable[[Mapping[str, Any], Checkpoint | None], None] = _refuse_start

@@ -138,8 +138,14 @@ def make_sweep(
     pairing: str = "seed",
     left: Sequence[str] = (),
     extra_config: Callable[[str, int], Mapping[str, Any]] = lambda arm, seed: {},
+    replicates: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a whole sweep folder below `root` and return it."""
+    """Write a whole sweep folder below `root` and return it.
+
+    Args:
+        replicates: replicate, which is among `arms`, too -> its arm.
+    """
+    of = replicates or {}
     paths = SweepPaths(root / "synthetic_stand_in")
     runs = tuple(
         PlannedRun(arm, seed, f"id-{arm}-{seed}", max_steps) for seed in seeds for arm in arms
@@ -160,12 +166,13 @@ def make_sweep(
         arms=tuple(
             PlannedArm(
                 name=arm,
-                overrides=(f"loss={arm}",),
-                differs=() if arm == base else (KeyDifference("loss.type", base, arm),),
+                overrides=(f"loss={loss}",),
+                differs=() if loss == base else (KeyDifference("loss.type", base, loss),),
                 restated=(),
-                loss={"type": arm},
+                loss={"type": loss},
+                replicate_of=of.get(arm),
             )
-            for arm in arms
+            for arm, loss in ((arm, of.get(arm, arm)) for arm in arms)
         ),
         runs=runs,
         left=tuple(left),
@@ -178,9 +185,10 @@ def make_sweep(
         choice = arms[planned.arm]
         behaviour = choice if isinstance(choice, Behaviour) else choice(planned.seed)
         config = {
-            "loss": {"type": planned.arm},
+            "loss": {"type": of.get(planned.arm, planned.arm)},
             "task": {"type": "reverse"},
             "seed": planned.seed,
+            **({"replicate": 1} if planned.arm in of else {}),
             **extra_config(planned.arm, planned.seed),
         }
         write_run(paths.run(planned.arm, planned.seed), planned, behaviour, config)

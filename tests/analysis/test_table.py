@@ -7,17 +7,9 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.series import RunSeries, first_steps, live_curves, superseded
 from analysis.sources import NO_ATTEMPT, KeySeries
-from analysis.table import (
-    COLUMNS,
-    RunSeries,
-    build_table,
-    clock,
-    curves,
-    first_steps,
-    superseded,
-    superseded_steps,
-)
+from analysis.table import COLUMNS, build_table, clock, curves, superseded_steps
 
 
 def series(
@@ -111,6 +103,25 @@ def test_curves_hold_live_values_only_and_fill_nothing_in() -> None:
     found = curves(build_table([run]))[("ipo", 0, "entropy")]
     assert found.steps.tolist() == [1, 5]
     assert found.values.tolist() == [0.1, 0.3]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3), st.floats(0, 1)), max_size=30),
+    st.booleans(),
+)
+def test_live_curves_are_those_of_the_table(
+    rows: list[tuple[int, int, float]], has_attempts: bool
+) -> None:
+    steps = [step for step, _, _ in rows]
+    attempts = [attempt for _, attempt, _ in rows]
+    values = [value for _, _, value in rows]
+    found = series(steps, values, attempts if has_attempts else [NO_ATTEMPT] * len(rows))
+    starts = first_steps(found.steps, found.attempts)
+    run = RunSeries("ipo", 0, {"loss": found}, starts)
+    expected = curves(build_table([run]))
+    assert [
+        (name, c.steps.tolist(), c.values.tolist()) for name, c in live_curves(run).items()
+    ] == [(name, c.steps.tolist(), c.values.tolist()) for (_, _, name), c in expected.items()]
 
 
 def test_no_runs_give_an_empty_table_with_all_columns() -> None:

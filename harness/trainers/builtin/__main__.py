@@ -16,6 +16,7 @@ from harness.records.layout import (
     MAX_STEPS_ENV,
     RUN_DIR_ENV,
     SHARED_DIR_ENV,
+    START_CHECKPOINT_ENV,
     RunPaths,
     SweepPaths,
 )
@@ -46,12 +47,14 @@ def parse_request(environment: Mapping[str, str]) -> RunRequest:
     sweep = SweepPaths(shared_dir.parent)
     if sweep.shared_dir != shared_dir:
         raise HarnessError(f"`{SHARED_DIR_ENV}`: `{shared_dir}` is not a sweep's shared folder")
+    start = environment.get(START_CHECKPOINT_ENV)
     return RunRequest(
         paths=paths,
         sweep=sweep,
         config=read_json(paths.config),
         attempt=_get_count(environment, ATTEMPT_ENV),
         max_steps=_get_count(environment, MAX_STEPS_ENV),
+        start=Path(start) if start else None,
     )
 
 

@@ -10,13 +10,14 @@ import pickle
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness.checkpoint import hash_content, step_of
 from harness.errors import HarnessError
 from harness.records.files import read_json, write_json
 from harness.trainers.builtin.config import CheckpointsConfig
@@ -60,12 +61,14 @@ def save_checkpoint(
     config: CheckpointsConfig,
     *,
     is_superseded: Callable[[], bool],
+    about: Mapping[str, Any] | None = None,
 ) -> None:
     """Publish `state` as the checkpoint of `step` by one rename, then drop old checkpoints.
 
     Args:
         state: tensors, numbers, strings, lists and dicts of these.
         is_superseded: asked right before publishing.
+        about: what it was made with, for who wants to start another run from it.
 
     Raises:
         SupersededError: nothing was published.
@@ -77,7 +80,9 @@ def save_checkpoint(
     try:
         _write_durable(temporary / _STATE, content.getvalue())
         digest = hashlib.sha256(content.getvalue()).hexdigest()
-        manifest = {"format": _FORMAT, "sha256": digest, "step": step}
+        manifest: dict[str, Any] = {"format": _FORMAT, "sha256": digest, "step": step}
+        if about is not None:
+            manifest["about"] = dict(about)
         write_json(temporary / _MANIFEST, manifest, durable=True)
         if is_superseded():
             raise SupersededError
@@ -105,6 +110,27 @@ def load_newest_checkpoint(folder: Path) -> Checkpoint | None:
         except _DamagedError as error:
             print(f"checkpoint `{path}` is damaged ({error}): skipped", file=sys.stderr)
     return None
+
+
+def load_checkpoint(path: Path, sha256: str) -> Checkpoint:
+    """Return the checkpoint at `path`, of another run.
+
+    Args:
+        sha256: of its content, see `harness.checkpoint.hash_content`.
+
+    Raises:
+        HarnessError: it is gone, damaged, of another format or not that content.
+    """
+    step = step_of(path)
+    hint = "restore it; or plan other runs: harness run SWEEP --as NAME"
+    try:
+        if step is None or not path.is_dir():
+            raise HarnessError(f"there is no checkpoint `{path}` to start from", hint)
+        if hash_content(path) != sha256:
+            raise HarnessError(f"the checkpoint `{path}` has changed since the plan", hint)
+        return Checkpoint(step, _read(path, step))
+    except (OSError, _DamagedError) as error:
+        raise HarnessError(f"the checkpoint `{path}` can't be read: {error}", hint) from error
 
 
 class _DamagedError(Exception):

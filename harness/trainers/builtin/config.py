@@ -184,13 +184,18 @@ class BuiltinConfig:
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A run's resolved config with every group of this trainer as its dataclass."""
+    """A run's resolved config with every group of this trainer as its dataclass.
+
+    Attributes:
+        replicate: which replicate of its arm the run belongs to; 0 for an arm that is none.
+    """
 
     loss: Mapping[str, Any]
     task: Any
     model: MoeTransformerConfig
     trainer: BuiltinConfig
     seed: int
+    replicate: int = 0
 
 
 def parse_config(config: Mapping[str, Any], *, where: str = "config") -> ResolvedConfig:
@@ -216,4 +221,5 @@ def parse_config(config: Mapping[str, Any], *, where: str = "config") -> Resolve
         model=from_record(MODEL_TYPES[config["model"]["type"]], config["model"], where=where),
         trainer=from_record(BuiltinConfig, config["trainer"], where=where),
         seed=config["seed"],
+        replicate=config.get("replicate", 0),
     )

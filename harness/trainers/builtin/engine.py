@@ -70,11 +70,11 @@ class Samples:
     logprobs: Tensor
 
 
-def make_engine(model: Model, config: EngineConfig, *, seed: int) -> Engine:
-    """Return the engine of a run; `seed` is the run's and fixes the pattern of its fault."""
+def make_engine(model: Model, config: EngineConfig, *, seed: int, replicate: int = 0) -> Engine:
+    """Return the engine of a run, whose `seed` and `replicate` fix the pattern of its fault."""
     noise = None
     if config.drift.scale > 0:
-        generator = make_generator(seed, "drift", config.drift.seed)
+        generator = make_generator(seed, "drift", config.drift.seed, replicate=replicate)
         noise = torch.randn(model.num_parameters, generator=generator).to(model.causal_mask.device)
     return Engine(model, config, noise)
 

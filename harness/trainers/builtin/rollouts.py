@@ -80,17 +80,20 @@ def sample_rollouts(
     """Sample and grade the batch that step `step` trains on.
 
     Prompts and sampling noise depend on the run's seed and the step alone: arms of a seed share
-    them.
+    them, and replicates have others.
     """
+    seed, replicate = config.seed, config.replicate
     settings = config.trainer.rollouts
     device = engine.model.causal_mask.device
-    prompts = draw_prompts(task, settings.prompts, make_generator(config.seed, "prompts", step))
+    generator = make_generator(seed, "prompts", step, replicate=replicate)
+    prompts = draw_prompts(task, settings.prompts, generator)
     noise_shape = (
         settings.prompts * settings.per_prompt,
         task.response_length,
         task.vocabulary_size,
     )
-    noise = draw_gumbel(noise_shape, make_generator(config.seed, "sampling", step))
+    generator = make_generator(seed, "sampling", step, replicate=replicate)
+    noise = draw_gumbel(noise_shape, generator)
     questions = append_separator(task, prompts).to(device)
     samples = sample(
         engine,

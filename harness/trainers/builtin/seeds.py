@@ -8,13 +8,20 @@ import torch
 from torch import Tensor
 
 
-def make_generator(seed: int, purpose: str, step: int = 0) -> torch.Generator:
+def make_generator(
+    seed: int, purpose: str, step: int = 0, *, replicate: int = 0
+) -> torch.Generator:
     """Return a fresh CPU generator for one purpose of one step of a run.
 
-    Two runs of equal seed get equal streams, whatever else they drew; other seeds, purposes and
-    steps give unrelated ones. On the CPU even for a GPU run, so that devices agree.
+    Two runs of equal seed and replicate get equal streams, whatever else they drew; other seeds,
+    purposes, steps and replicates give unrelated ones. On the CPU even for a GPU run, so that
+    devices agree.
+
+    Args:
+        replicate: of the run; left out for what all runs of a seed share (the warm start).
     """
-    digest = hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()
+    words = f"{seed}/{purpose}/{step}" + (f"/replicate {replicate}" if replicate else "")
+    digest = hashlib.sha256(words.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
 

@@ -17,8 +17,8 @@ from harness.trainers.builtin.optimizer import OptimizerState, init_optimizer
 class TrainState:
     """State after `step` updates.
 
-    Prompts and sampling noise depend on seed and step alone (`seeds`), so that `step` is the data
-    position and the state of their random numbers, too.
+    Prompts and sampling noise depend on seed, replicate and step alone (`seeds`), so that `step` is
+    the data position and the state of their random numbers, too.
 
     Attributes:
         parameters: [num_parameters], float32.
@@ -51,6 +51,10 @@ def push_weights(state: TrainState, *, staleness: int) -> None:
     Step t trains on a batch of the policy that had seen max(0, t - 1 - staleness) updates.
     """
     state.weight_queue.append((state.step, state.parameters.clone()))
+    _drop_unused(state, staleness)
+
+
+def _drop_unused(state: TrainState, staleness: int) -> None:
     while state.weight_queue[0][0] < state.step - staleness:
         state.weight_queue.popleft()
 
@@ -80,6 +84,21 @@ def state_from_dict(saved: dict[str, Any], device: torch.device) -> TrainState:
     torch.set_rng_state(saved["torch_rng"])
     if device.type == "cuda" and saved["cuda_rng"]:
         torch.cuda.set_rng_state_all(saved["cuda_rng"])
+    return _restore(saved, device)
+
+
+def fork_state(saved: dict[str, Any], device: torch.device, *, staleness: int) -> TrainState:
+    """Return the state of another run's checkpoint on `device`.
+
+    No random numbers are restored: what is drawn from here on is the new run's own. Of a longer
+    queue than `staleness` asks for, the oldest policies are dropped.
+    """
+    state = _restore(saved, device)
+    _drop_unused(state, staleness)
+    return state
+
+
+def _restore(saved: dict[str, Any], device: torch.device) -> TrainState:
     queue = saved["weight_queue"]
     queued = [weights.clone() for weights in queue["parameters"].to(device)]
     averages = tuple(average.to(device) for average in saved["optimizer"]["averages"])

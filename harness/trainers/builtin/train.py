@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from harness.losses.policy import LossResult, TokenBatch, compute_loss
 from harness.records.layout import RunPaths, SweepPaths
 from harness.records.model import RunRecord, read_record
 from harness.trackers.group import TrackerGroup, open_trackers
+from harness.trainers.builtin.about import about_checkpoint
 from harness.trainers.builtin.checkpoints import (
     SupersededError,
+    load_checkpoint,
     load_newest_checkpoint,
     save_checkpoint,
 )
@@ -32,6 +35,7 @@ from harness.trainers.builtin.optimizer import clip_gradient, learning_rate, upd
 from harness.trainers.builtin.rollouts import Rollouts, sample_rollouts
 from harness.trainers.builtin.state import (
     TrainState,
+    fork_state,
     init_state,
     push_weights,
     state_from_dict,
@@ -55,6 +59,7 @@ class RunRequest:
     Attributes:
         config: the resolved configuration (config.json).
         sweep: the folder that arms of a seed share things in.
+        start: the checkpoint of another run that a fork starts from.
     """
 
     paths: RunPaths
@@ -62,6 +67,7 @@ class RunRequest:
     config: Mapping[str, Any]
     attempt: int
     max_steps: int
+    start: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,10 @@ class _Setup:
 
 
 def train(request: RunRequest, *, should_stop: Callable[[], bool]) -> bool:
-    """Train from the newest checkpoint, or the warm start, up to `max_steps`.
+    """Train from the newest checkpoint, or where the run starts, up to `max_steps`.
+
+    A run starts from its warm start, a fork from its parent's checkpoint: then with the weights,
+    the optimiser and the weight queue of that step, and with random numbers of its own.
 
     Every step appends its metrics row; there is a checkpoint after the last step. Where
     `should_stop` says so, training ends after the step in progress, with a checkpoint.
@@ -91,6 +100,9 @@ def train(request: RunRequest, *, should_stop: Callable[[], bool]) -> bool:
     if checkpoint is not None:
         state = state_from_dict(checkpoint.state, setup.model.causal_mask.device)
         _say(f"continuing after step {state.step}")
+    elif "start_from" in request.config:
+        state = _fork(request, setup)
+        _say(f"starting after step {state.step} of `{request.start}`")
     else:
         try:
             state = _start(request, setup, should_stop)
@@ -119,7 +131,7 @@ def _set_up(config: ResolvedConfig) -> _Setup:
         num_positions=task.num_positions,
         device=device,
     )
-    engine = make_engine(model, config.trainer.engine, seed=config.seed)
+    engine = make_engine(model, config.trainer.engine, seed=config.seed, replicate=config.replicate)
     return _Setup(config, parse_loss(config.loss), task, model, engine)
 
 
@@ -149,6 +161,23 @@ def _start(request: RunRequest, setup: _Setup, should_stop: Callable[[], bool]) 
         f"({time.monotonic() - start:.1f} s)"
     )
     return init_state(setup.config.trainer.optim, warm.parameters)
+
+
+def _fork(request: RunRequest, setup: _Setup) -> TrainState:
+    if request.start is None:
+        raise HarnessError(
+            f"`{request.paths.config}` says that the run is a fork, and not of which checkpoint",
+            "start runs with `harness run`, not by hand",
+        )
+    checkpoint = load_checkpoint(request.start, request.config["start_from"]["sha256"])
+    if checkpoint.state["parameters"].shape != (setup.model.num_parameters,):
+        raise HarnessError(
+            f"the checkpoint `{request.start}` is of another model:"
+            f" {len(checkpoint.state['parameters'])} parameters, not {setup.model.num_parameters}",
+            "a fork keeps its parent's `model` and `task`",
+        )
+    staleness = setup.config.trainer.engine.staleness
+    return fork_state(checkpoint.state, setup.model.causal_mask.device, staleness=staleness)
 
 
 def _train(
@@ -276,6 +305,7 @@ def _save(request: RunRequest, setup: _Setup, state: TrainState) -> None:
             state_to_dict(state),
             setup.config.trainer.checkpoints,
             is_superseded=is_superseded,
+            about=about_checkpoint(request.config),
         )
     except SupersededError:
         raise HarnessError(

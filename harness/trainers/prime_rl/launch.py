@@ -28,6 +28,7 @@ from harness.trainers.prime_rl.render import is_custom, render_document
 from harness.trainers.prime_rl.run_folder import METRICS_FILES, RunFolder
 from harness.trainers.prime_rl.settings import find_checkout
 from harness.trainers.prime_rl.stamp import stamp
+from harness.trainers.prime_rl.start import prime_rl_resume
 from harness.trainers.prime_rl.tables import get_table, get_value
 
 DOCUMENT, SCRIPT, BATCH_SCRIPT = "rl.json", "launch.sh", "rl.sbatch"
@@ -100,6 +101,9 @@ def command(launch: Launch) -> Command:
         resume_step=step,
         ports=lease_ports(run_id(launch.name)) if has_own_ports else None,
     )
+    if step is None and launch.start is not None:
+        document |= prime_rl_resume(launch.start)
+        notes.append(f"starting from the checkpoint {launch.start.checkpoint}")
     inputs = launch.inputs_dir.absolute()
     inputs.mkdir(parents=True, exist_ok=True)
     if is_custom(document):

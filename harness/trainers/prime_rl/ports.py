@@ -5,6 +5,7 @@ prime-rl's ports are fixed: two runs on one node would talk to each other's serv
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import socket
@@ -116,6 +117,8 @@ def lease_ports(
         if lease is None:
             continue
         if (are_free or _are_free)(base):
+            if not _held:
+                atexit.register(_release)
             _held.append(lease)
             return base
         lease.close()
@@ -124,6 +127,11 @@ def lease_ports(
         " in use",
         "run fewer at once on this machine, or set trainer.ports=fixed for one run per node",
     )
+
+
+def _release() -> None:
+    while _held:
+        _held.pop().close()
 
 
 def port_blocks(ephemeral: tuple[int, int] | None = None) -> list[int]:

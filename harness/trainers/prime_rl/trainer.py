@@ -24,6 +24,7 @@ from harness.trainers.prime_rl.remarks import remarks
 from harness.trainers.prime_rl.run_folder import CHECKPOINTS
 from harness.trainers.prime_rl.settings import PrimeRlConfig, check_settings
 from harness.trainers.prime_rl.stamp import stamp
+from harness.trainers.prime_rl.start import check_prime_rl_start
 from harness.trainers.prime_rl.tables import get_table, get_value
 
 _TRAINER_FOLDER = RunPaths(Path()).trainer_dir.name
@@ -76,4 +77,5 @@ TRAINER = Trainer(
     needs=needs,
     stamp=stamp,
     validate=_validate,
+    check_start=check_prime_rl_start,
 )

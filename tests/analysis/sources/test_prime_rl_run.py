@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from analysis.series import first_steps, superseded
 from analysis.sources.interface import SourceRun
 from analysis.sources.locate import open_source
 from analysis.sources.prime_rl_run import read_prime_rl_run
-from analysis.table import first_steps, superseded
 from harness.errors import UsageError
 
 TRAINER = {"max_steps": 3, "loss": {"type": "ipo", "eps": 0.3}, "output_dir": "/scratch/run"}

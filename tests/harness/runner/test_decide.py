@@ -69,7 +69,7 @@ def test_scancel_is_never_undone(stop: Stop) -> None:
     assert decide(make_case(stop, JobSign.CANCELLED), POLICY) == Decision("cancelled")
 
 
-@pytest.mark.parametrize("stop", [s for s in Stop if s not in (Stop.SUPERSEDED,)])
+@pytest.mark.parametrize("stop", [s for s in Stop if s not in (Stop.SUPERSEDED, Stop.RULE)])
 def test_job_that_slurm_restarts_is_preempted_and_needs_no_requeue(stop: Stop) -> None:
     case = make_case(stop, JobSign.RESTARTING)
     expected = "cancelled" if stop in (Stop.ASKED, Stop.INTERRUPTED) else "preempted"

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from harness.dispatch.requests import write_cancel_request
 from harness.dispatch.submission import write_receipt
 from harness.errors import HarnessError
-from harness.records.files import read_json
+from harness.records.files import read_json, write_json
 from harness.records.layout import SweepPaths
+from harness.records.model import StopRule, to_record
 from harness.runner.process import host_name, process_start
-from harness.state.status import RunState, RunStatus, read_states
+from harness.state.status import RunState, RunStatus, may_resubmit, read_states
+from harness.sweep.finished import find_earlier
 from tests.harness.state.records import (
     ELSEWHERE,
     NOW,
@@ -327,3 +330,54 @@ def test_every_field_of_a_status_has_a_plain_value(sweep: DiskSweep) -> None:
     write_exit(sweep, "done")
     values = dataclasses.asdict(state_of(sweep)).values()
     assert all(isinstance(v, (str, int, float, bool, tuple, type(None))) for v in values)
+
+
+RULE = StopRule("collapsed", hold_steps=40)
+
+
+def set_rules(sweep: DiskSweep, *rules: StopRule) -> None:
+    write_json(sweep.paths.plan, to_record(replace(sweep.plan, stop_when=rules)))
+
+
+def test_a_stopped_run_says_by_what_and_stays_so_when_max_steps_is_raised(
+    sweep: DiskSweep,
+) -> None:
+    write_claim(sweep, sweep.submit())
+    write_exit(sweep, "stopped", rule=RULE.text, rule_step=57, unspent_gpu_hours=12.34)
+    sweep.replan({"ok": TRAINS}, max_steps=200)
+    set_rules(sweep, RULE)
+    status = state_of(sweep)
+    assert (status.state, status.reason) == (
+        RunState.STOPPED,
+        "by `collapsed:hold_steps=40` at step 57, 12.3 GPU-hours not spent",
+    )
+    assert not may_resubmit(status)
+
+
+def test_a_stopped_run_is_planned_again_once_its_rule_is_gone(sweep: DiskSweep) -> None:
+    write_claim(sweep, sweep.submit())
+    write_exit(sweep, "stopped", rule=RULE.text, rule_step=57)
+    set_rules(sweep, StopRule("collapsed", hold_steps=80))
+    status = state_of(sweep)
+    assert (status.state, status.reason) == (
+        RunState.PLANNED,
+        "stopped by `collapsed:hold_steps=40`, which is no rule of the sweep any more",
+    )
+    assert may_resubmit(status)
+    run = sweep.plan.runs[0]
+    sweep.run("ok").metrics.parent.mkdir(parents=True, exist_ok=True)
+    sweep.run("ok").metrics.write_text('{"step": 1}\n')
+    assert [e.is_done for e in find_earlier(sweep.paths, [run], [RULE])] == [True]
+    assert [e.is_done for e in find_earlier(sweep.paths, [run])] == [False]
+
+
+def test_a_stopped_run_that_is_handed_over_again_is_queued(
+    sweep: DiskSweep, dead: dict[str, Any]
+) -> None:
+    write_claim(sweep, sweep.submit())
+    write_exit(sweep, "stopped", rule=RULE.text, rule_step=57)
+    set_rules(sweep, RULE)
+    again = sweep.submit()
+    assert state_of(sweep).state is RunState.QUEUED
+    rewrite_intent(again, **dead)
+    assert state_of(sweep).state is RunState.STOPPED

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from harness.config.check import check_group
 from harness.errors import UsageError
 from harness.records.layout import RunPaths
 from harness.trainers.command import CommandConfig, check_command, command_files, command_line
-from harness.trainers.interface import Launch, RunName
+from harness.trainers.interface import Launch, RunName, Start
 from harness.trainers.registry import TRAINERS, load_trainer
 
 if TYPE_CHECKING:
@@ -58,6 +58,21 @@ def test_environment_and_folder_are_filled_in_too() -> None:
     assert dict(command.env) == {"PRL_RUN_ID": "toy-ipo-3"}
     assert command.cwd == RUN.root
     assert command_line(make_launch()).cwd is None
+
+
+def test_a_fork_is_told_its_start_and_other_runs_have_no_such_placeholder() -> None:
+    launch = make_launch(argv=["--from={start_checkpoint}", "{start_step}"])
+    fork = replace(launch, start=Start(Path("/out/parent/step_20"), 20))
+    assert command_line(fork).argv == ("--from=/out/parent/step_20", "20")
+    with pytest.raises(UsageError, match=r"unknown placeholder `\{start_checkpoint\}`"):
+        command_line(launch)
+
+
+def test_a_replicate_is_told_its_number_and_other_runs_a_zero() -> None:
+    launch = make_launch(argv=["--replicate={replicate}"])
+    again = replace(launch, config={**launch.config, "replicate": 2})
+    assert command_line(launch).argv == ("--replicate=0",)
+    assert command_line(again).argv == ("--replicate=2",)
 
 
 def test_doubled_braces_are_literal() -> None:

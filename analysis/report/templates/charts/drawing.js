@@ -37,7 +37,8 @@ function draw(panel) {
   const means = new Map(arms.map((i) => [i, pair(xs.arms[i], bands.get(i).mean)]));
   const ends = state.hasBands ? arms.flatMap((i) => [bands.get(i).low, bands.get(i).high]
     .filter((end) => end).map((end) => pair(xs.arms[i], end))) : [];
-  const [low, high] = valueRange(panel, view, [...lines.values(), ...means.values()], ends);
+  const pasts = pastsOf(panel).map(pastPoints);
+  const [low, high] = valueRange(panel, view, [...lines.values(), ...means.values(), ...pasts], ends);
   const toX = (x) => left + ((x - view[0]) / (view[1] - view[0])) * (right - left);
   const lift = (y) => Math.log(Math.max(y, panel.floor ?? low / 10));
   const [from, to] = panel.isLog ? [Math.log(low), Math.log(high)] : [low, high];
@@ -57,6 +58,11 @@ function draw(panel) {
   pen.rect(left, top - 4, right - left, bottom - top + 8);
   pen.clip();
   if (state.hasBands) for (const i of arms) drawBand(pen, panel, i);
+  pen.lineWidth = 1.3;
+  pen.strokeStyle = color("--soft");
+  pen.setLineDash([5, 3]);
+  for (const points of pasts) stroke(pen, panel, points);
+  pen.setLineDash([]);
   pen.lineWidth = 0.9;
   for (const [i, points] of lines) {
     pen.strokeStyle = color(`--arm-${data.runs[i].arm}`);

@@ -130,6 +130,16 @@ function linePoints(panel, run, xs) {
   return pair(xs, smoothedLine(panel, run));
 }
 
+// What forks share, where steps are the axis: a parent has no clock in common with them.
+function pastsOf(panel) {
+  return state.axis === "step" ? panel.pasts ?? [] : [];
+}
+
+function pastPoints(past) {
+  const own = { first: past.steps, last: past.steps, columns: { width: 1 } };
+  return pair(past.steps, smooth(own, past.values));
+}
+
 function pair(xs, values) {
   return values.map((y, c) => (y === null || xs[c] === null ? null : [xs[c], y]));
 }
@@ -138,7 +148,7 @@ function fullRange() {
   const { clocks, per } = AXES[state.axis];
   const ends = clocks
     ? clocks.filter((clock) => clock).flatMap(({ at }) => [at[0] / per, at.at(-1) / per])
-    : panels.flatMap((panel) => [panel.middle[0], panel.middle.at(-1)]);
+    : panels.flatMap((panel) => [panel.middle[0], panel.middle.at(-1), ...pastsOf(panel).map((past) => past.steps[0])]);
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   return low < high ? [low, high] : [low - 0.5, low + 0.5];
 }

@@ -54,6 +54,13 @@ def test_prompts_and_noise_depend_on_seed_and_step_alone(make_config: Any) -> No
     assert not torch.equal(first.tokens[:, :3], draw(make_config({"seed": 1})).tokens[:, :3])
 
 
+def test_a_replicate_draws_other_prompts_and_other_answers(make_config: Any) -> None:
+    first, again = draw(make_config()), draw(make_config({"replicate": 1}))
+    assert not torch.equal(first.tokens[:, :3], again.tokens[:, :3])
+    assert not torch.equal(first.responses, again.responses)
+    assert torch.equal(again.responses, draw(make_config({"replicate": 1})).responses)
+
+
 def test_rollouts_of_a_group_share_the_prompt_and_its_separator(make_config: Any) -> None:
     rollouts = draw(make_config())
     assert rollouts.tokens.shape == (4 * 8, 2 + 1 + 2)

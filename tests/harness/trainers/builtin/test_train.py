@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from analysis.metrics import resolve_keys
 from harness.errors import HarnessError
 from harness.trainers.builtin.checkpoints import checkpoint_dir, list_checkpoints
 from harness.trainers.builtin.train import train
+from harness.trainers.builtin.trainer import LOGGED_METRICS
 
 UNSTABLE: dict[str, Any] = {"trainer.optim": {"type": "sgd", "lr": 8.0, "max_grad_norm": None}}
 """Steps so large that rollouts three updates old are far off the policy."""
@@ -41,6 +43,14 @@ def test_rows_hold_prime_rls_keys(make_request: Any, run_to_end: Any) -> None:
     }
     assert expected <= rows[0].keys()
     assert all(math.isfinite(value) for row in rows for value in row.values())
+
+
+def test_rows_hold_the_metrics_that_stop_rules_may_be_about(
+    make_request: Any, run_to_end: Any
+) -> None:
+    rows = run_to_end(make_request({**MORE_PROMPTS, "loss": {"type": "ipo"}}))
+    # The mean of rewards of 0 and 1 is the solve rate.
+    assert resolve_keys(rows[0].keys(), {}, "prime_rl").keys.keys() - {"reward"} == LOGGED_METRICS
 
 
 def test_rows_count_tokens_attempts_and_staleness(make_request: Any, run_to_end: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.trainers.interface import Command, Launch
+from harness.trainers.interface import Command, Launch, Start
 from harness.trainers.prime_rl.launch import command
 from harness.trainers.prime_rl.owned import run_id
 from harness.trainers.prime_rl.stamp import stamp
@@ -405,3 +406,25 @@ def test_the_script_can_be_read_and_run_again_by_hand(tmp_path: Path) -> None:
     )
     done = subprocess.run(["bash", str(script)], cwd="/", capture_output=True, text=True)
     assert done.stdout == f"{run_id(NAME)}\n1\n"
+
+
+def test_a_fork_starts_from_its_parents_checkpoint_until_it_has_one_of_its_own(
+    tmp_path: Path,
+) -> None:
+    make_checkout(tmp_path / "checkout")
+    config = expand_document(tmp_path, {"ckpt": {"interval": 5}})
+    start = Start(tmp_path / "parent/checkpoints/step_10", 10)
+    launch = dataclasses.replace(make_launch(tmp_path, config), start=start)
+    command(launch)
+    assert _read_document(launch)["resume"] == {"dir": str(start.checkpoint)}
+    assert (
+        f"starting from the checkpoint {start.checkpoint}"
+        in (launch.inputs_dir / "launch.sh").read_text()
+    )
+    own = launch.paths.trainer_dir / SHOWN / "checkpoints/step_15"
+    for name in ("trainer/.metadata", "orchestrator/progress.pt"):
+        (own / name).parent.mkdir(parents=True)
+        (own / name).write_text("")
+    later = make_launch(tmp_path, config, attempt=2)
+    command(dataclasses.replace(later, start=start))
+    assert _read_document(later)["resume"] == {"step": 15}
