@@ -41,7 +41,22 @@ def describe_forks(report: Report) -> str:
     forks = report.get("forks", [])
     if len(forks) == 1 and len(forks[0]["runs"]) == len(report["runs"]):
         return f"Every run {_start(forks[0])}."
-    return " ".join(f"{_capital(format_runs(_pairs(fork)))}: {_start(fork)}." for fork in forks)
+    pair = _pairing(forks)
+    if pair and sum(len(fork["runs"]) for fork in forks) == len(report["runs"]):
+        arm, step = pair
+        return f"Every run starts after step {step} of the run of its own seed in {arm}."
+    return "; ".join(f"{format_runs(_pairs(fork))}: {_start(fork)}" for fork in forks)
+
+
+def _pairing(forks: Sequence[Any]) -> tuple[str, int] | None:
+    """Return the parents' arm and the step, where each run starts from the run of its own seed."""
+    found = set()
+    for fork in forks:
+        arm, _, seed = fork["parent"].rpartition("/seed_")
+        if not arm or any(str(own) != seed for _, own in _pairs(fork)):
+            return None
+        found.add((arm, fork["step"]))
+    return found.pop() if len(found) == 1 else None
 
 
 def _start(fork: Report) -> str:
@@ -97,7 +112,3 @@ def fork_notices(results: Results) -> list[Notice]:
             )
             found.append(Notice("no_past", message))
     return found
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

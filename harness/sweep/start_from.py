@@ -208,7 +208,8 @@ def _of_run(
         steps = ", ".join(map(str, entries)) or "none"
         raise UsageError(
             f"`{name}` has no checkpoint of step {step}",
-            f"it has those of step {steps}; `trainer.checkpoints.keep_every` keeps more",
+            f"it has those of step {steps}; `trainer.checkpoints.every` and `keep_every` say which"
+            " its recipe keeps",
         )
     return _found(asked, seed, entries[step], parent, sweep, old)
 

@@ -199,7 +199,9 @@ def test_paired_forks_have_each_their_own_past(parent: RunPaths, make_fork: Make
     results = analyze(load_sweep(root))
     baselines = [s.exploded.baseline for s in results.runs if s.run.arm == "calm"]
     assert baselines == pytest.approx([0.001, 0.002, 0.003])
-    report = write_report(root).report
+    written = write_report(root)
+    report, text = written.report, written.paths.markdown.read_text()
+    assert "Every run starts after step 30 of the run of its own seed in parent/none." in text
     assert [fork["parent"] for fork in report["forks"]] == [
         f"parent/none/seed_{seed}" for seed in range(3)
     ]

@@ -454,3 +454,27 @@ def test_tokens_are_found_where_prime_rl_exports_them(shell: Shell, checkout: Pa
     code, out, err = shell.run("replay", "study", "--json")
     assert code == 0, err
     assert json.loads(out)
+
+
+def test_forks_start_from_a_checkpoint_and_a_rule_stops_them(shell: Shell, checkout: Path) -> None:
+    assert shell.run(*RUN, "--no-report")[0] == 0
+    parent = run_folder(shell) / "checkpoints/step_4"
+    fork = study_text(checkout, "again: {replicate_of: ipo}").replace("max_steps=6", "max_steps=90")
+    extra = (
+        "start_from: {run: study/ipo/0, step: 4}\nstop_when: [{metric: mismatch_kl, above: 0}]\n"
+    )
+    (shell.folder / "fork.yaml").write_text(fork + extra)
+    code, out, err = told(shell, STEP_S="0.1").run("run", "fork.yaml", "--on", "site.yaml")
+    assert code == 0, err
+    states = {
+        arm: shell.read(f"fork/runs/{arm}/seed_0/attempts/1/exit.json") for arm in ("ipo", "again")
+    }
+    assert {arm: (end["reason"], end["rule_step"]) for arm, end in states.items()} == {
+        "ipo": ("stopped", 5),
+        "again": ("stopped", 5),
+    }
+    rendered = shell.read("fork/runs/again/seed_0/attempts/1/inputs/rl.json")
+    assert rendered["resume"] == {"dir": str(parent)}
+    ids = {shell.read(f"fork/runs/{arm}/seed_0/run.json")["nonce"] for arm in states}
+    assert len(ids) == 2
+    assert "A/A difference of ipo (again)" in out
