@@ -340,6 +340,8 @@ def _why_nothing(files: Sequence[MetricsFile]) -> str:
 
 def _state(said: str, steps: list[int], max_steps: int) -> RunState:
     """How far a run came: its steps where its goal is known, before what its tracker says."""
+    if steps and said == "stopped":
+        return RunState.STOPPED
     if not steps:
         return RunState.FAILED if said in ("failed", "finished") else RunState.UNFINISHED
     if max_steps:

@@ -135,11 +135,21 @@ def _find_explosion(
         return None
     first, last = spec.baseline_steps
     kl = with_gone(curves["mismatch_kl"], _going_on(curves), last_reference_step=last)
-    is_above = is_above_or_lost(kl, event.threshold) & (kl.steps >= max(first, fork_step + 1))
+    was_above = is_above_or_lost(kl, event.threshold) & (kl.steps >= first)
+    is_above = was_above & (kl.steps > fork_step) & ~_goes_on(was_above, kl.steps, fork_step)
     if rule.above is not None:
         is_above &= is_above_or_lost(kl, rule.above)
     step = _held(kl.steps, is_above, max(rule.hold_steps, spec.explode_hold))
     return None if step is None else max(step, _known_from(curves["mismatch_kl"], last))
+
+
+def _goes_on(flags: BoolArray, steps: IntArray, fork_step: int) -> BoolArray:
+    """Return where, after a fork, flags only go on that held at the fork: they are the parent's."""
+    own = steps > fork_step
+    if not flags[~own][-1:].any():
+        return np.zeros_like(flags)
+    first_break = int(np.argmax(own & ~flags)) if (own & ~flags).any() else len(flags)
+    return own & (np.arange(len(flags)) < first_break)
 
 
 def _find_nonfinite(

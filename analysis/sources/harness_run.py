@@ -66,6 +66,8 @@ def read_harness_run(path: Path, *, wanted: Wanted) -> SourceRun:
     if not framework:
         keys = frozenset().union(*(file.keys for file in read.files))
         framework = "prime_rl" if record.metrics_format == "prime_rl" else guess_framework(keys)
+    if end is not None and end.reason == "stopped":
+        problems.append(f"stopped by the rule `{end.rule}` at step {end.rule_step}")
     return SourceRun(
         label=f"{record.sweep}/{record.arm}/seed_{record.seed}",
         framework=framework,
@@ -126,6 +128,8 @@ def _state(end: Exit | None) -> str:
         return "unknown"
     if end.reason == "done":
         return "finished"
+    if end.reason == "stopped":
+        return "stopped"
     return "failed" if end.reason in _FAILED else "unknown"
 
 

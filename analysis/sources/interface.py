@@ -104,7 +104,8 @@ class SourceRun:
             attempt (trainer, orchestrator) have one `attempt_group`.
         attempt_groups: attempt number of each of `files`.
         config: resolved config, as nested plain JSON values; None where there is none.
-        state: `finished`, `running`, `failed` or `unknown`, as the source says.
+        state: `finished`, `running`, `failed`, `stopped` (by a rule) or `unknown`, as the source
+            says.
         max_steps: steps that the run was to make; None where nothing says.
         versions: name -> version or commit of what ran, where the source says.
         problems: what is odd about the source, one sentence each.

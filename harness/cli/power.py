@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -54,6 +55,11 @@ def power_command(
         raise UsageError(f"`{spec.name}` has one arm, so nothing is compared", "add arms to it")
     if plot is not None and (plot.suffix not in _PICTURES or plot.is_dir()):
         raise UsageError(f"--plot {plot}: no file for a picture", "such as power.png or power.svg")
+    if plot is not None and not (plot.parent.is_dir() and os.access(plot.parent, os.W_OK)):
+        raise UsageError(
+            f"--plot {plot}: `{plot.parent}` is no folder that can be written to",
+            "name a file in a folder that is there",
+        )
     stated = _stated(sds, spec)
     wanted = _targets(targets, spec)
     if not (sources or stated or share is not None):

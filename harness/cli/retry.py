@@ -15,12 +15,20 @@ from harness.cli.preview import print_runs_to_start
 from harness.cli.select import count_states, select_runs, show_counts
 from harness.cli.start import Manner, Work, expected, see_through, settle
 from harness.dispatch.lock import hold_lock
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.printable import printable
 from harness.profile import DEFAULT_PROFILE, PROFILE_TYPES, Profile, load_profile, profile_names
 from harness.records.files import read_json
 from harness.records.layout import SweepPaths
-from harness.records.model import Intent, PlannedRun, PlanRecord, from_record, read_record
+from harness.records.model import (
+    Intent,
+    PlannedRun,
+    PlanRecord,
+    RunRecord,
+    from_record,
+    read_record,
+)
+from harness.runner.start import find_start
 from harness.runner.stopping import spent_rules
 from harness.state.model import RunState, RunStatus
 from harness.state.status import may_resubmit, read_states
@@ -128,6 +136,8 @@ def _plan_retry(paths: SweepPaths, target: str | None, manner: Manner) -> _Retry
     for text in check_needs(plan, needs, profile, paths, num_runs=len(runs)):
         tell(f"warning: {text}")
     _tell_spent_rules(paths, plan, chosen)
+    if plan.start_from:
+        _check_starts(paths, runs)
     code_hash, code_dir = _find_code(paths, plan, runs, live_code=manner.live_code)
     work = Work(plan, code_hash, None if manner.live_code else code_dir, runs)
     return _Retry(work, chosen, profile, manner)
@@ -191,6 +201,16 @@ def _find_code(
         )
     _check_stamp(paths, plan, runs)
     return plan.code.hash, folder
+
+
+def _check_starts(paths: SweepPaths, runs: Sequence[PlannedRun]) -> None:
+    """Refuse forks whose parent's checkpoint is gone: every one of them would fail."""
+    for run in runs:
+        folder = paths.run(run.arm, run.seed)
+        try:
+            find_start(folder, read_record(RunRecord, folder.record))
+        except HarnessError as error:
+            raise UsageError(f"{run.run_id}: {error.message}", error.hint) from error
 
 
 def _check_stamp(paths: SweepPaths, plan: PlanRecord, runs: Sequence[PlannedRun]) -> None:

@@ -24,7 +24,7 @@ from harness.printable import one_line, printable
 from harness.profile import Profile
 from harness.records.layout import FINISH_JOB, SweepPaths
 from harness.records.model import Intent, PlannedRun, PlanRecord, Receipt, read_record
-from harness.state.model import FINISHED_STATES, SLURM, RunStatus
+from harness.state.model import FINISHED_STATES, SLURM, RunState, RunStatus
 from harness.state.status import may_resubmit, read_states
 from harness.sweep.estimate import estimate_duration
 from harness.sweep.gpu_hours import planned_gpu_hours
@@ -82,6 +82,7 @@ class Work:
         missing: runs to start.
         at_work: runs that SLURM has, or may have, in their order.
         left_out: runs that can't be started: damaged records, or at work elsewhere.
+        num_stopped: runs that a rule has stopped.
     """
 
     plan: PlanRecord
@@ -90,6 +91,7 @@ class Work:
     missing: tuple[PlannedRun, ...]
     at_work: tuple[RunStatus, ...] = ()
     left_out: tuple[RunStatus, ...] = ()
+    num_stopped: int = 0
 
 
 def settle(paths: SweepPaths) -> None:
@@ -105,13 +107,15 @@ def settle(paths: SweepPaths) -> None:
 def sort_runs(paths: SweepPaths, plan: PlanRecord, code_dir: Path | None, profile: Profile) -> Work:
     """Return what is to do for `plan`, which is on disk."""
     runs = {run.run_id: run for run in plan.runs}
-    states = [s for s in read_states(paths) if s.is_planned and s.state not in FINISHED_STATES]
+    planned = [s for s in read_states(paths) if s.is_planned]
+    num_stopped = sum(s.state is RunState.STOPPED for s in planned)
+    states = [s for s in planned if s.state not in FINISHED_STATES]
     missing = tuple(runs[s.run_id] for s in states if may_resubmit(s))
     rest = [s for s in states if not may_resubmit(s)]
     is_cluster = profile.type == SLURM
     at_work = tuple(s for s in rest if is_cluster and s.profile_type == SLURM and not s.is_damaged)
     left_out = tuple(s for s in rest if s not in at_work)
-    return Work(plan, plan.code.hash, code_dir, missing, at_work, left_out)
+    return Work(plan, plan.code.hash, code_dir, missing, at_work, left_out, num_stopped)
 
 
 def see_through(
@@ -189,7 +193,8 @@ def announce(work: Work, paths: SweepPaths, profile: Profile) -> None:
     if not missing and work.left_out:
         say += ", none of the others is missing"
     elif not missing:
-        say += ", none is missing" if work.at_work else ", all done"
+        ended = "all done" if not work.num_stopped else f"done, {work.num_stopped} of them stopped"
+        say += ", none is missing" if work.at_work else f", {ended}"
     elif len(missing) < len(plan.runs):
         say += f", {len(missing)} missing"
     if missing:

@@ -106,6 +106,10 @@ class StopWatch:
 
         curves, newest = self._read()
         self._tell_blind(curves, newest)
+        if newest >= self._max_steps:
+            return (
+                None  # nothing is left to save, and the trainer may be writing its last checkpoint
+            )
         start = self._record.start_from
         return find_stop(
             curves,

@@ -194,10 +194,10 @@ def _check_predicate(metric: str, bounds: Mapping[str, float], where: str) -> No
             "where either is a reason, make it two rules",
         )
     low, high = METRICS[metric].bounds
-    if (above is not None and high is not None and above >= high) or (
-        below is not None and low is not None and below <= low
-    ):
-        beyond = f"above {above:g}" if above is not None else f"below {below:g}"
+    is_too_high = above is not None and high is not None and above >= high
+    is_too_low = below is not None and low is not None and below <= low
+    if is_too_high or is_too_low:
+        beyond = f"above {above:g}" if is_too_high else f"below {below:g}"
         raise UsageError(
             f"{where}: `{metric}` is never {beyond}",
             f"it lies between {'-inf' if low is None else f'{low:g}'} and"
@@ -208,7 +208,8 @@ def _check_predicate(metric: str, bounds: Mapping[str, float], where: str) -> No
 def _metric_hint(name: Any) -> str:
     from analysis.metrics import METRICS  # noqa: PLC0415 (only for this message)
 
-    return ", and a metric needs a bound" if name in METRICS else ""
+    is_metric = isinstance(name, str) and name in METRICS
+    return ", and a metric needs a bound" if is_metric else ""
 
 
 def _value(text: str, where: str) -> Any:

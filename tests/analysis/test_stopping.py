@@ -152,6 +152,17 @@ def test_a_fork_is_measured_by_its_parent_and_stopped_by_its_own_steps() -> None
     assert after_fork(StopRule(metric="mismatch_kl", below=0.5, hold_steps=3)) == 23
 
 
+def test_an_explosion_that_goes_on_from_the_parent_stops_no_fork() -> None:
+    kl = flat(0.001, 1, 18) | flat(0.1, 19, 24) | flat(0.001, 25, 29) | flat(0.1, 30, 40)
+    found = find_stop({"mismatch_kl": curve(kl)}, [StopRule("exploded")], SPEC, 1000, fork_step=20)
+    assert found is not None
+    assert found.step == 31
+    still = curve(flat(0.001, 1, 18) | flat(0.1, 19, 40))
+    assert (
+        find_stop({"mismatch_kl": still}, [StopRule("exploded")], SPEC, 1000, fork_step=20) is None
+    )
+
+
 def test_blind_rules_say_which_metrics_they_lack() -> None:
     curves = {"loss": curve(flat(1.0, 1, 60))}
     assert why_blind(curves, KL, SPEC) == "`mismatch_kl` is not logged"

@@ -68,6 +68,14 @@ def test_a_sweep_with_stop_rules_from_its_plan_to_its_report(shell: Shell) -> No
     ]
     assert (verdict["num_arm"], verdict["num_baseline"]) == (3, 3)
     assert f"Stopped by `{TEXT}`: icepop 3 of 3 at step 31." in report["findings"]
+    # Read as foreign runs, they are no short runs either.
+    arms = [f"--arm={arm}=outputs/study/runs/{arm}/seed_0" for arm in ("ipo", "icepop")]
+    asked = ["--analysis=baseline_steps=[2,6]", "--analysis=collapse_window=4"]
+    _, out, err = shell.run(
+        "compare", *arms, "--baseline=ipo", *asked, "--out=compared", "--may-differ=trainer.argv"
+    )
+    assert f"stopped by the rule `{TEXT}` at step 31" in " ".join(f"{out} {err}".split())
+    assert "The solve rate collapsed in icepop 1 of 1 (from step 22)" in out
     # Nothing is missing, and more steps are no reason to go on.
     code, _, err = shell.run("run", "study", "max_steps=500", "--no-report", "--slots", "3")
     assert (code, shell.states()["icepop/0"]) == (0, "stopped")

@@ -154,10 +154,10 @@ def test_a_rule_on_a_metric_that_nobody_logs_is_warned_of_once(make_sweep: MakeS
     )
 
 
-def watch(sweep: DiskSweep, said: list[str]) -> StopWatch:
+def watch(sweep: DiskSweep, said: list[str], max_steps: int = 1000) -> StopWatch:
     paths = sweep.run("dies")
     record = read_record(RunRecord, paths.record)
-    return StopWatch(paths, record, [RULE], SPEC, 1000, said.append)
+    return StopWatch(paths, record, [RULE], SPEC, max_steps, said.append)
 
 
 def write_rows(path: Path, last: int) -> None:
@@ -185,6 +185,13 @@ def test_how_often_the_node_looks_does_not_change_the_step(
             assert firing.step == FIRES_AT
             break
     assert said == []
+
+
+def test_a_run_that_has_made_its_last_step_is_left_alone(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep({"dies": DIES})
+    write_rows(sweep.run("dies").metrics, 60)
+    assert watch(sweep, [], max_steps=60).poll(60) is None
+    assert watch(sweep, [], max_steps=61).poll(60) is not None
 
 
 def test_looking_takes_a_small_share_of_the_time(make_sweep: MakeSweep) -> None:

@@ -105,6 +105,12 @@ def test_rules_are_events_predicates_or_the_default(
         ),
         ("[{metric: solve_rate, above: 1}]", ": `solve_rate` is never above 1", "it lies between"),
         ("[{metric: mismatch_kl, above: .nan}]", ": `above` is nan", ""),
+        (
+            "[{metric: solve_rate, above: -1, below: -0.5}]",
+            ": `solve_rate` is never below -0.5",
+            "it lies between",
+        ),
+        ("[{event: [collapsed]}]", ": there is no event", ""),
         ("[exploded, exploded]", ": the rule `exploded` stands twice", "name it once"),
     ],
 )
