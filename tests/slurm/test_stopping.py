@@ -52,7 +52,7 @@ def test_stopped_runs_end_their_jobs_well_and_only_retry_has_them_go_on(
     wait_until(submission.totals.is_file, "the totals of the finishing job")
     assert json.loads(submission.totals.read_text())["states"] == {"stopped": 4}
     code, _, err = shell.run("run", "study", "--on", "devcluster", "--no-report")
-    assert (code, err) == (0, "study: 4 runs = 2 arms x 2 seeds, all done\n")
+    assert (code, err) == (0, "study: 4 runs = 2 arms x 2 seeds, done, 4 of them stopped\n")
 
     code, _, err = shell.run("retry", "study", "ipo/1")
     assert code == 0, err
