@@ -19,7 +19,7 @@ SWEEP = (
         "analysis: {last_steps: 20, baseline_steps: [2, 6], collapse_window: 4}\n"
         "stop_when: [{event: collapsed, hold_steps: 10}]",
     )
-    .replace("max_steps=5", "max_steps=200")
+    .replace("max_steps=5", "max_steps=600")
 )
 
 
@@ -44,8 +44,8 @@ def test_stopped_runs_end_their_jobs_well_and_only_retry_has_them_go_on(
         assert (ended["reason"], ended["rule"], ended["rule_step"]) == ("stopped", RULE, 31)
         assert (ended["code"], ended["requeue"], ended["error"]) == (143, False, "")
         assert (run.trainer_dir / "saved").exists()
-        # One GPU each: what is left of 200 steps at about 20 steps per second.
-        assert 0 < ended["unspent_gpu_hours"] < 200 / 3600
+        # One GPU each: what is left of 600 steps at about 20 steps per second.
+        assert 0 < ended["unspent_gpu_hours"] < 600 / 3600
         job = plain_cluster.job(json.loads(attempt.claim.read_text())["job_id"])
         assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0")
     [submission] = sweep.submissions()

@@ -15,7 +15,7 @@ DIES = f"""\
   icepop:
     - loss=icepop
     - "trainer.argv=['{{python}}','{PROGRAMS}/dies_slowly.py',\
-        '{{trainer_dir}}/metrics.jsonl','20','0.02']"
+        '{{trainer_dir}}/metrics.jsonl','20','0.04']"
 may_differ: [loss, trainer.argv]
 """
 ANALYSIS = "analysis: {last_steps: 20, baseline_steps: [2, 6], collapse_window: 4}"
@@ -34,7 +34,7 @@ def with_rules(*rules: str) -> str:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """A sweep whose arm `icepop` collapses at step 20 and takes 8 s to its last step."""
+    """A sweep whose arm `icepop` collapses at step 20 and takes 16 s to its last step."""
     return Shell(tmp_path)
 
 
