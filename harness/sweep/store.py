@@ -12,6 +12,7 @@ from harness.errors import UsageError
 from harness.records.files import read_json_if_there, to_json, write_atomic, write_json
 from harness.records.layout import RunPaths, SweepPaths
 from harness.records.model import (
+    REPLICATE_KEY,
     SCHEMA_VERSION,
     AnalysisSpec,
     KeyDifference,
@@ -131,9 +132,14 @@ def _check_unchanged(
     stored = read_json_if_there(run.config)
     if planned.identity != record.identity:
         differences = find_differences(stored, wanted) if stored is not None else ()
+        hint = "a run never changes: give the new sweep another name with --as NAME"
+        if [difference.key for difference in differences] == [REPLICATE_KEY]:
+            hint = (
+                "replicates of an arm are numbered as they stand in the sweep file: keep their"
+                " order, and add new ones at the end"
+            )
         raise UsageError(
-            f"`{run.root}` was planned with another configuration{_show_first(differences)}",
-            "a run never changes: give the new sweep another name with --as NAME",
+            f"`{run.root}` was planned with another configuration{_show_first(differences)}", hint
         )
     if stored is None:
         return  # written again, as the identity says what stood there

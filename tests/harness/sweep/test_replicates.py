@@ -10,12 +10,14 @@ from harness.config.compose import identity_config
 from harness.config.conf_dir import load_conf
 from harness.errors import UsageError
 from harness.records.files import to_json
+from harness.records.layout import SweepPaths
 from harness.records.model import CodeRecord, PlanRecord, from_record, to_record
 from harness.resources import CONF_DIR
 from harness.sweep.identity import hash_identity
 from harness.sweep.plan import Plan, build_plan
 from harness.sweep.replicates import describe_replicates
 from harness.sweep.spec import SweepSpec, load_sweep
+from harness.sweep.store import reconcile, write_plan
 from harness.sweep.validate import validate_plan
 
 CODE = CodeRecord(hash="abc", commit=None, is_dirty=None, versions={})
@@ -165,3 +167,13 @@ def test_a_trainer_is_asked_about_the_arms_and_not_about_their_replicates(tmp_pa
     validated, _ = validate_plan(found)
     record = replace(validated.record, remarks=())
     assert to_json(to_record(record)) == to_json(to_record(found.record))
+
+
+def test_replicates_that_were_renumbered_are_refused_with_what_helps(tmp_path: Path) -> None:
+    paths = SweepPaths(tmp_path / "outputs" / "study")
+    write_plan(plan(tmp_path, REPLICATED), paths, b"")
+    fewer = REPLICATED.replace(" icepop_2: {replicate_of: icepop},", "")
+    with pytest.raises(UsageError) as refused:
+        reconcile(plan(tmp_path, fewer), paths)
+    assert "icepop_3/seed_0` was planned with another configuration" in refused.value.message
+    assert refused.value.hint.startswith("replicates of an arm are numbered as they stand in")
